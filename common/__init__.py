@@ -1,0 +1,11 @@
+"""What the gateway and the engines both stand on.
+
+| module | what is in it |
+| --- | --- |
+| `errors` | the error tree; every error knows its HTTP status and OpenAI code |
+| `ids`, `clock` | identifiers and time, injected everywhere |
+| `engine` | what an engine is: its role, its address, its identity |
+| `connectors/` | one file a KV connector, behind one contract |
+| `process/` | child processes that end with their parent |
+| `valkey` | an embedded Valkey for a gateway that was given no Redis |
+"""

@@ -1,0 +1,50 @@
+"""What an engine is to everybody else: a role, an address, a name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from urllib.parse import urlsplit
+
+from common.errors import ConfigurationError
+
+
+class Role(StrEnum):
+    """Which legs an engine takes. `both` takes either, but never both legs of one request over a connector."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+    BOTH = "both"
+
+    def serves(self, leg: Role) -> bool:
+        return self is leg or self is Role.BOTH
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """One engine's address and role.
+
+    `id` is `host:port` as in the URL (`[::1]:8100` for IPv6), unique in a topology. `facts` is what a connector's
+    discovery learnt about it, as strings (Mooncake's engine id, say); empty for connectors that need none.
+    """
+
+    id: str
+    url: str
+    role: Role
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, url: str, role: Role) -> Engine:
+        """An engine from its base URL. Raises ConfigurationError unless it is `http(s)://host[:port][/path]`."""
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as e:
+            raise ConfigurationError(f"{role} engine URL {url!r}: {e}; expected http://host:port") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ConfigurationError(f"{role} engine URL {url!r}: expected http://host:port")
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        port = port or (443 if parts.scheme == "https" else 80)
+        base = f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}"
+        return cls(id=f"{host}:{port}{parts.path.rstrip('/')}", url=base, role=role)

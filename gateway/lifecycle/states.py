@@ -1,0 +1,51 @@
+"""The words of the lifecycle. Names are stable: they are what Redis and the admin endpoints show."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class State(StrEnum):
+    ACCEPTED = "accepted"
+    """Admitted and recorded; no engine knows of it yet."""
+    PREFILLING = "prefilling"
+    """The prompt is with a prefill engine."""
+    PREFILLED = "prefilled"
+    """KV waits at the prefill engine; nobody has fetched it yet. It costs blocks until decode reads it."""
+    DECODING = "decoding"
+    """A decode engine has the request."""
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    """The client left, or somebody asked for it."""
+    EXPIRED = "expired"
+    """Its gateway died; another replica closed it."""
+
+
+LIVE = frozenset({State.ACCEPTED, State.PREFILLING, State.PREFILLED, State.DECODING})
+TERMINAL = frozenset(State) - LIVE
+
+
+class Event(StrEnum):
+    PREFILL_SENT = "prefill_sent"
+    PREFILL_DONE = "prefill_done"
+    """Prefill's reply is in, and its handoff was found valid."""
+    DECODE_SENT = "decode_sent"
+    COMPLETED = "completed"
+    """Decode's reply ended as the protocol says it should."""
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+class Effect(StrEnum):
+    """What whoever runs the request must do after a transition."""
+
+    FREE_PREFILL = "free_prefill"
+    """Take the request out of the prefill engine's in-flight count."""
+    FREE_DECODE = "free_decode"
+    """Take the request out of the decode engine's in-flight count."""
+    CLOSE_LEGS = "close_legs"
+    """Close whatever engine calls are open."""
+    ABANDON_HANDOFF = "abandon_handoff"
+    """KV waits at prefill that nobody will fetch: count it, and release it where the connector can."""

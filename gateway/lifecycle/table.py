@@ -1,0 +1,46 @@
+"""The lifecycle as data: `(state, event) -> (state, effects)`. A missing pair is an IllegalTransition.
+
+Split, sequential:  accepted, prefill_sent, prefill_done, decode_sent, completed.
+Split, concurrent:  decode_sent comes before prefill_done.
+Unsplit:            accepted, decode_sent, completed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from common.errors import IllegalTransition
+from gateway.lifecycle.states import Effect, Event, State
+
+Row = tuple[State, tuple[Effect, ...]]
+
+_FREE = (Effect.FREE_PREFILL, Effect.FREE_DECODE)
+_ENDS = {Event.FAILED: State.FAILED, Event.CANCELLED: State.CANCELLED, Event.EXPIRED: State.EXPIRED}
+_ON_END = {
+    State.ACCEPTED: _FREE,
+    State.PREFILLING: (Effect.CLOSE_LEGS, *_FREE),
+    State.PREFILLED: (Effect.CLOSE_LEGS, Effect.ABANDON_HANDOFF, *_FREE),
+    State.DECODING: (Effect.CLOSE_LEGS, *_FREE),
+}
+
+TABLE: Mapping[tuple[State, Event], Row] = MappingProxyType(
+    {
+        (State.ACCEPTED, Event.PREFILL_SENT): (State.PREFILLING, ()),
+        (State.ACCEPTED, Event.DECODE_SENT): (State.DECODING, ()),
+        (State.PREFILLING, Event.PREFILL_DONE): (State.PREFILLED, (Effect.FREE_PREFILL,)),
+        (State.PREFILLING, Event.DECODE_SENT): (State.DECODING, ()),
+        (State.PREFILLED, Event.DECODE_SENT): (State.DECODING, ()),
+        (State.DECODING, Event.PREFILL_DONE): (State.DECODING, (Effect.FREE_PREFILL,)),
+        (State.DECODING, Event.COMPLETED): (State.FINISHED, _FREE),
+        **{(state, event): (end, effects) for state, effects in _ON_END.items() for event, end in _ENDS.items()},
+    }
+)
+
+
+def step(state: State, event: Event) -> Row:
+    """The state after `event` in `state`, and what must be done then. Raises IllegalTransition."""
+    try:
+        return TABLE[state, event]
+    except KeyError:
+        raise IllegalTransition(f"event {event.value} is not possible in state {state.value}") from None

@@ -1,0 +1,122 @@
+"""What a store must do. `memory.py` and `redis.py` do it, under one suite of tests.
+
+One call of `admit` or `apply` is one round trip. Nothing here is called per token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from gateway.lifecycle import Event, Record, State
+
+
+class Outcome(StrEnum):
+    OK = "ok"
+    DUP = "dup"
+    """This operation id was applied before: a retry, and nothing was done again."""
+    CONFLICT = "conflict"
+    """The record is not at the expected version: somebody else moved it."""
+    MISSING = "missing"
+    """No such record: it was never admitted, or its time to live is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One step of one request, already decided by the lifecycle table.
+
+    It is applied only if the record is at version `expected`, which it then raises by one. `fields` are further
+    record fields to set, named as in `Record`; `timings` entries are merged, not replaced.
+    """
+
+    request_id: str
+    op_id: str
+    expected: int
+    event: Event
+    to: State
+    at: float
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """`version` and `state` are the record's after the call; 0 and None for MISSING."""
+
+    outcome: Outcome
+    version: int
+    state: State | None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One request's place in one engine's in-flight count. It ends by itself at `expires_at` (epoch seconds)."""
+
+    engine: str
+    request_id: str
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One entry of a request's event stream; `id` grows and can be given as `after`."""
+
+    id: str
+    at: float
+    event: str
+    """An `Event`, or `admitted` for the first one."""
+    state: State
+
+
+class Store(Protocol):
+    async def admit(
+        self, record: Record, *, transitions: Sequence[Transition] = (), loads: Sequence[Load] = ()
+    ) -> Sequence[Applied]:
+        """Writes a new record (version 1), its owner's claim, its loads and first transitions in one round trip.
+
+        Returns one Applied for the admission (CONFLICT if the id is taken by another) and one a transition.
+        The record lives at most `live_ttl` seconds while it is live and `record_ttl` after it ended.
+        """
+        ...
+
+    async def apply(
+        self, transitions: Sequence[Transition], *, free: Sequence[Load] = (), disown: str | None = None
+    ) -> Sequence[Applied]:
+        """Applies transitions in order and takes `free` out of the in-flight counts, in one round trip.
+
+        `disown` is the owner whose claim ends with these transitions, for those of them that lead to a terminal
+        state.
+        """
+        ...
+
+    async def get(self, request_id: str) -> Record | None: ...
+
+    async def events(self, request_id: str, *, after: str | None = None) -> Sequence[EventRow]: ...
+
+    async def recent(self, limit: int) -> Sequence[Record]:
+        """The newest admitted records that still exist, newest first."""
+        ...
+
+    async def loads(self, engines: Sequence[str]) -> Mapping[str, int]:
+        """How many requests of all replicas are in flight on each of these engines."""
+        ...
+
+    async def heartbeat(self, owner: str, lease: float) -> None:
+        """Renews an owner's lease for `lease` seconds from now, by the store's own clock."""
+        ...
+
+    async def retire(self, owner: str) -> None:
+        """Ends an owner's lease at once (a clean shutdown)."""
+        ...
+
+    async def orphans(self) -> Sequence[Record]:
+        """Live records of owners whose lease is over. Claims of records that ended are dropped on the way, and
+        owners that have no more claims are forgotten."""
+        ...
+
+    async def ping(self) -> float:
+        """Round-trip time in seconds."""
+        ...
+
+    async def aclose(self) -> None: ...
