@@ -13,6 +13,8 @@ from common.errors import ConfigurationError
 
 CONNECTORS: tuple[type[Connector], ...] = (NixlConnector,)
 """A new connector is one file and one entry here."""
+DEFAULT = NixlConnector.name
+"""The connector where a setting names none."""
 
 
 def connector(name: str, *, lease: float | None = None) -> Connector:
@@ -24,4 +26,4 @@ def connector(name: str, *, lease: float | None = None) -> Connector:
     raise ConfigurationError(f"connector {name!r} is not known; expected one of {known}")
 
 
-__all__ = ["CONNECTORS", "Connector", "connector"]
+__all__ = ["CONNECTORS", "DEFAULT", "Connector", "connector"]

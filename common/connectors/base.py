@@ -42,8 +42,7 @@ class CancelPolicy(StrEnum):
 class HandoffContext:
     """What a connector may know of one attempt of one request.
 
-    `transfer_id` is unique for each attempt. `now` is the time in epoch seconds when prefill was sent (an expiry
-    counted from it is never later than the engine's own).
+    `transfer_id` is unique for each attempt. `now` is the time in epoch seconds when the request was admitted.
     """
 
     transfer_id: str
@@ -54,18 +53,23 @@ class HandoffContext:
 
 @dataclass(frozen=True, slots=True)
 class PrefillReply:
-    """What a connector may read of prefill's reply: `kv_transfer_params` (None where null or absent) and the
-    number of prompt tokens from its usage (None where it has none)."""
+    """What a connector may read of prefill's reply.
+
+    `params` is its `kv_transfer_params` (None where null or absent), `prompt_tokens` comes from its usage (None where
+    it has none), `received_at` is when the reply was whole, in epoch seconds: the engine's lease began a network's
+    delay before that, which the connector's margin must cover.
+    """
 
     params: Params | None
     prompt_tokens: int | None
+    received_at: float
 
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
     """KV routing metadata, checked: safe to send to a decode engine until `expires_at` (epoch seconds).
 
-    `params` are JSON values. `prompt_tokens` is how many tokens the KV covers, None where the connector cannot say.
+    `params` are JSON values. `prompt_tokens` is how many tokens the KV covers, None if the connector cannot say.
     """
 
     connector: str

@@ -43,7 +43,9 @@ class NixlConnector(Connector):
         return {"do_remote_decode": True, "do_remote_prefill": False}
 
     def handoff(self, ctx: HandoffContext, reply: PrefillReply | None) -> Handoff:
-        params = reply.params if reply is not None else None
+        if reply is None:
+            raise TypeError("NIXL is sequential: its handoff is made from prefill's reply")
+        params = reply.params
         if params is None:
             raise HandoffInvalid(
                 "prefill returned kv_transfer_params null; expected NIXL routing metadata: is the engine started "
@@ -51,13 +53,14 @@ class NixlConnector(Connector):
                 engine=ctx.prefill.id,
             )
         for field, expected, ok in _FIELDS:
-            if not ok(params.get(field)):
+            value = params.get(field)
+            if not ok(value):
                 raise HandoffInvalid(
-                    f"prefill returned kv_transfer_params.{field} = {params.get(field)!r:.80}; expected {expected}",
+                    f"prefill returned kv_transfer_params.{field} = {value!r:.80}; expected {expected}",
                     engine=ctx.prefill.id,
                 )
-        covered = _covered(ctx, params, reply)
-        return Handoff(self.name, dict(params), covered, ctx.now + self.lease * (1 - LEASE_MARGIN))
+        covered = _covered(ctx, params, reply.prompt_tokens)
+        return Handoff(self.name, dict(params), covered, reply.received_at + self.lease * (1 - LEASE_MARGIN))
 
     def decode_params(self, ctx: HandoffContext, handoff: Handoff) -> Params:
         return handoff.params
@@ -106,13 +109,12 @@ _FIELDS: tuple[tuple[str, str, Any], ...] = (
 )
 
 
-def _covered(ctx: HandoffContext, params: Mapping[str, Any], reply: PrefillReply | None) -> int | None:
+def _covered(ctx: HandoffContext, params: Mapping[str, Any], prompt: int | None) -> int | None:
     """How many tokens the KV covers: the prompt, or one less for models with state (Mamba, MTP), where vLLM's
     prefill stops one token short. Less than that, and decode would have to recompute what was prefilled."""
-    covered = params.get("remote_num_tokens")
-    if covered is None:
-        return None
-    prompt = reply.prompt_tokens if reply is not None else None
+    if "remote_num_tokens" not in params:
+        return None  # older engines do not send it, and do not read it either
+    covered = params["remote_num_tokens"]
     if not _is_int(1)(covered) or (prompt is not None and covered < prompt - 1):
         raise HandoffInvalid(
             f"prefill returned kv_transfer_params.remote_num_tokens = {covered!r}; "

@@ -1,0 +1,26 @@
+# The gateway alone: no torch, no vLLM, no compiler in what ships.
+#   docker build -t duet-gateway .
+#   docker run -p 8000:8000 -e DUET_PREFILL=http://p:8100 -e DUET_DECODE=http://d:8200 -e DUET_REDIS_URL=redis://r:6379/0 duet-gateway
+
+FROM python:3.11-slim AS build
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+RUN python -m venv /opt/duet
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE constraints.txt ./
+COPY common common
+COPY gateway gateway
+COPY engines engines
+COPY cli cli
+RUN /opt/duet/bin/pip install -c constraints.txt ".[gateway]"
+
+FROM python:3.11-slim
+LABEL org.opencontainers.image.title="duet-gateway" org.opencontainers.image.licenses="Apache-2.0"
+RUN useradd --system --uid 10001 --no-create-home duet
+COPY --from=build /opt/duet /opt/duet
+USER 10001
+ENV PATH=/opt/duet/bin:$PATH PYTHONUNBUFFERED=1 DUET_HOST=0.0.0.0 DUET_PORT=8000
+EXPOSE 8000
+HEALTHCHECK --interval=5s --timeout=3s --start-period=10s \
+    CMD ["python", "-c", "import os,urllib.request;urllib.request.urlopen(f'http://127.0.0.1:{os.environ[\"DUET_PORT\"]}/livez',timeout=2)"]
+ENTRYPOINT ["duet"]
+CMD ["gateway"]

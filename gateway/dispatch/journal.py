@@ -1,0 +1,145 @@
+"""One request's transitions, written in order behind the network calls that they describe.
+
+`fire` decides a transition by the table at once and returns; a task writes what has gathered, one round trip for
+all of it. A split request costs three: admission with `prefill_sent`; `prefill_done` with `decode_sent`; the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from common.clock import Clock
+from common.errors import StoreUnavailable
+from common.ids import IdSource
+from gateway.lifecycle import LIVE, Effect, Event, Record, step
+from gateway.store.port import Applied, Load, Outcome, Store, Transition
+from gateway.telemetry import Metrics
+
+log = logging.getLogger(__name__)
+
+RETRY_DELAYS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
+"""Seconds between tries of a write while the store is away. After the last one the write is dropped and counted:
+the owner's lease is then over anyway, and a reaper closes the record."""
+
+
+class Journal:
+    def __init__(
+        self,
+        record: Record,
+        loads: Mapping[Effect, Load],
+        *,
+        store: Store,
+        clock: Clock,
+        ids: IdSource,
+        metrics: Metrics,
+        on_free: Callable[[str], None],
+    ) -> None:
+        """`loads` maps FREE_PREFILL and FREE_DECODE to the in-flight places that they end; `on_free` is told the
+        engine of each as it ends."""
+        self.record = record
+        self.state = record.state
+        self._version = record.version
+        self._loads = dict(loads)
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._metrics = metrics
+        self._on_free = on_free
+        self._pending: list[Transition] = []
+        self._freed: list[Load] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    @property
+    def live(self) -> bool:
+        return self.state in LIVE
+
+    async def admit(self, first: Event) -> None:
+        """Writes the record and its first transition and waits for it. Raises StoreUnavailable."""
+        transition, _ = self._step(first, {})
+        with self._metrics.store_seconds.labels("admit").time():
+            applied = await self._store.admit(self.record, transitions=[transition], loads=list(self._loads.values()))
+        self._look_at(applied)
+
+    def fire(self, event: Event, **fields: Any) -> Sequence[Effect]:
+        """One transition, now; returns the effects that are the caller's to run. Raises IllegalTransition."""
+        transition, effects = self._step(event, fields)
+        self._pending.append(transition)
+        left = []
+        for effect in effects:
+            if effect in (Effect.FREE_PREFILL, Effect.FREE_DECODE):
+                self._free(effect)
+            else:
+                left.append(effect)
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.create_task(self._write())
+        return left
+
+    async def flush(self) -> None:
+        """Waits until everything fired so far is written, or given up."""
+        while self._writer is not None and not self._writer.done():
+            await asyncio.shield(self._writer)
+
+    def _step(self, event: Event, fields: Mapping[str, Any]) -> tuple[Transition, Sequence[Effect]]:
+        to, effects = step(self.state, event)
+        transition = Transition(
+            request_id=self.record.id,
+            op_id=self._ids.op_id(),
+            expected=self._version,
+            event=event,
+            to=to,
+            at=self._clock.now(),
+            fields=fields,
+        )
+        self.state = to
+        self._version += 1
+        return transition, effects
+
+    def _free(self, effect: Effect) -> None:
+        load = self._loads.pop(effect, None)
+        if load is not None:
+            self._freed.append(load)
+            self._on_free(load.engine)
+
+    async def _write(self) -> None:
+        await asyncio.sleep(0)  # what is fired in the same step of the loop goes in the same round trip
+        while self._pending:
+            batch, self._pending = self._pending, []
+            freed, self._freed = self._freed, []
+            ended = batch[-1].to not in LIVE
+            applied = await self._apply(batch, freed, self.record.owner if ended else None)
+            if applied is not None:
+                self._look_at(applied)
+
+    async def _apply(
+        self, batch: Sequence[Transition], freed: Sequence[Load], disown: str | None
+    ) -> Sequence[Applied] | None:
+        for delay in (*RETRY_DELAYS, None):
+            try:
+                with self._metrics.store_seconds.labels("apply").time():
+                    return await self._store.apply(batch, free=freed, disown=disown)
+            except StoreUnavailable as e:
+                self._metrics.store_errors.labels("apply").inc()
+                if delay is None:
+                    log.error("request %s: %d transitions were not written: %s", self.record.id, len(batch), e)
+                    return None
+                await asyncio.sleep(delay)
+        return None
+
+    def _look_at(self, applied: Sequence[Applied]) -> None:
+        for one in applied:
+            if one.outcome in (Outcome.CONFLICT, Outcome.MISSING):
+                self._metrics.store_conflicts.inc()
+                seen = one.state.value if one.state is not None else "gone"
+                log.warning("request %s was moved by somebody else: the store has it as %s", self.record.id, seen)
+                return
+
+
+def loads_of(record: Record, expires_at: float) -> dict[Effect, Load]:
+    """The in-flight places that a record takes: one on each of its engines."""
+    loads = {Effect.FREE_DECODE: Load(record.decode, record.id, expires_at)}
+    if record.prefill is not None:
+        loads[Effect.FREE_PREFILL] = Load(record.prefill, record.id, expires_at)
+    return loads

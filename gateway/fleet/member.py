@@ -1,0 +1,39 @@
+"""One engine as this gateway sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from common.engine import Engine
+from gateway.routing import Candidate
+
+
+@dataclass(slots=True)
+class Member:
+    """Mutable: its monitor and the fleet write it, routing gets a frozen `Candidate` of it."""
+
+    engine: Engine
+    up: bool = False
+    draining: bool = False
+    models: Mapping[str, int | None] = field(default_factory=dict)
+    """Served name -> `max_model_len` in tokens, from `/v1/models`; kept while the engine is down."""
+    failures: int = 0
+    """Failed health checks in a row."""
+    fault: str | None = "not checked yet"
+    """Why it is not up; None while it is."""
+    checked_at: float | None = None
+    """Epoch seconds of the last finished check."""
+    local: int = 0
+    """Requests that this gateway has in flight on it."""
+    shared: int = 0
+    """Requests of all replicas, as the store counted them at the last look."""
+    local_at_look: int = 0
+    """`local` when that look was taken, so that `load` adds what came since and counts nothing twice."""
+
+    @property
+    def load(self) -> int:
+        return max(self.local, self.shared + self.local - self.local_at_look)
+
+    def candidate(self) -> Candidate:
+        return Candidate(self.engine, self.up, self.models, self.load, self.draining)

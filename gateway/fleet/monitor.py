@@ -1,0 +1,111 @@
+"""Asks one engine how it is: `/health` every time, `/v1/models` when it comes up and now and then after.
+
+One good check takes an engine in, `failures` bad ones in a row take it out: it does not flap on one lost packet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+import msgspec
+
+from common.clock import Clock
+from common.errors import EngineBroken, EngineError
+from gateway.fleet.member import Member
+from gateway.transport.port import EngineClient, Reply
+
+log = logging.getLogger(__name__)
+
+MODELS_EVERY = 30
+"""Checks between two looks at `/v1/models` of an engine that is up."""
+
+
+class Monitor:
+    def __init__(
+        self,
+        member: Member,
+        client: EngineClient,
+        clock: Clock,
+        *,
+        interval: float,
+        timeout: float,
+        failures: int,
+    ) -> None:
+        self.member = member
+        self._client = client
+        self._clock = clock
+        self._interval = interval
+        self._timeout = timeout
+        self._failures = failures
+        self._checks = 0
+
+    async def run(self) -> None:
+        """Checks for ever; ends by being cancelled."""
+        while True:
+            await self.check()
+            await asyncio.sleep(self._interval)
+
+    async def check(self) -> None:
+        """One check. Never raises for what the engine does."""
+        member = self.member
+        try:
+            _expect_ok(member, "/health", await self._get("/health"))
+            if not member.up or self._checks % MODELS_EVERY == 0:
+                member.models = _models(member, await self._get("/v1/models"))
+        except EngineError as e:
+            self._failed(e.message)
+        else:
+            self._passed()
+        self._checks += 1
+        member.checked_at = self._clock.now()
+
+    async def _get(self, path: str) -> Reply:
+        return await self._client.get(self.member.engine, path, timeout=self._timeout)
+
+    def _passed(self) -> None:
+        member = self.member
+        if not member.up:
+            names = ", ".join(member.models)
+            log.info("%s engine %s is up and serves %s", member.engine.role.value, member.engine.id, names)
+        member.up, member.failures, member.fault = True, 0, None
+
+    def _failed(self, fault: str) -> None:
+        member = self.member
+        member.failures += 1
+        if member.up and member.failures >= self._failures:
+            member.up = False
+            log.warning("%s engine %s is out: %s", member.engine.role.value, member.engine.id, fault)
+        if not member.up:
+            member.fault = fault
+
+
+def _expect_ok(member: Member, path: str, reply: Reply) -> None:
+    if reply.status != 200:
+        raise EngineBroken(
+            f"engine {member.engine.id} answered {path} with {reply.status}; expected 200", engine=member.engine.id
+        )
+
+
+def _models(member: Member, reply: Reply) -> Mapping[str, int | None]:
+    """Served names and their longest context. Raises EngineBroken if there are none or the body is no model list."""
+    _expect_ok(member, "/v1/models", reply)
+    try:
+        listed = msgspec.json.decode(reply.body, type=_ModelList)
+    except msgspec.DecodeError as e:
+        raise EngineBroken(
+            f"engine {member.engine.id} answered /v1/models with no model list: {e}", engine=member.engine.id
+        ) from None
+    if not listed.data:
+        raise EngineBroken(f"engine {member.engine.id} serves no model", engine=member.engine.id)
+    return {m.id: m.max_model_len for m in listed.data}
+
+
+class _Model(msgspec.Struct):
+    id: str
+    max_model_len: int | None = None
+
+
+class _ModelList(msgspec.Struct):
+    data: list[_Model]

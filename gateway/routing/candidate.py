@@ -1,0 +1,30 @@
+"""What routing knows of an engine and of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from common.engine import Engine, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One engine as it stands now. `models` maps each served name to its `max_model_len` in tokens (None where
+    the engine does not tell). `load` is how many requests of all replicas are in flight on it."""
+
+    engine: Engine
+    up: bool
+    models: Mapping[str, int | None]
+    load: int = 0
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What one leg of one request needs. `other_than` is an engine's id that will not do: an engine of role `both`
+    must not hand KV to itself."""
+
+    leg: Role
+    model: str
+    other_than: str | None = None

@@ -1,0 +1,29 @@
+"""Filters: each keeps the candidates that could take the leg at all, and has a word for why the others cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gateway.routing.candidate import Candidate, Wish
+
+Filter = Callable[[Candidate, Wish], bool]
+
+
+def role(candidate: Candidate, wish: Wish) -> bool:
+    return candidate.engine.role.serves(wish.leg)
+
+
+def model(candidate: Candidate, wish: Wish) -> bool:
+    return wish.model in candidate.models
+
+
+def up(candidate: Candidate, wish: Wish) -> bool:
+    return candidate.up
+
+
+def not_draining(candidate: Candidate, wish: Wish) -> bool:
+    return not candidate.draining
+
+
+def another(candidate: Candidate, wish: Wish) -> bool:
+    return candidate.engine.id != wish.other_than

@@ -1,0 +1,76 @@
+"""Every setting of the gateway: a keyword here, `DUET_<NAME>` in the environment, a flag of `duet gateway`.
+
+Lists are separated by commas or spaces in the environment. Times are seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from common.connectors import DEFAULT
+
+Names = Annotated[tuple[str, ...], NoDecode]
+Secrets = Annotated[tuple[SecretStr, ...], NoDecode]
+
+
+class Settings(BaseSettings):
+    """Raises pydantic's ValidationError, which names the setting, the value seen and what was expected."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="DUET_", env_file=".env", env_file_encoding="utf-8", extra="ignore", frozen=True
+    )
+
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    prefill: Names = Field((), description="base URLs of prefill engines")
+    decode: Names = Field((), description="base URLs of decode engines")
+    connector: str = Field(DEFAULT, description="the engines' KV connector")
+    kv_lease: float | None = Field(
+        None,
+        gt=0,
+        description="how long prefill keeps KV that nobody fetched, as the engines are configured; "
+        "the connector's own default if not set",
+    )
+    redis_url: SecretStr | None = Field(None, description="redis://, rediss:// or unix:// URL of Redis or Valkey")
+    redis_prefix: str = Field("duet:", description="what every key starts with")
+    api_key: Secrets = Field((), description="keys that clients may use; none means no check")
+    admin_key: SecretStr | None = Field(
+        None, description="key for the admin endpoints; if not set, a client's key is enough"
+    )
+    engine_api_key: SecretStr | None = Field(None, description="key that the gateway sends to the engines")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="how much the log says")
+
+    max_body_bytes: int = Field(64 * 2**20, gt=0, description="longest request body")
+    connect_timeout: float = Field(5.0, gt=0, description="to connect to an engine")
+    prefill_timeout: float = Field(120.0, gt=0, description="from prefill sent to its whole reply")
+    first_token_timeout: float = Field(120.0, gt=0, description="from decode sent to a stream's first bytes")
+    idle_timeout: float = Field(120.0, gt=0, description="between two chunks of a stream")
+    unary_timeout: float = Field(3600.0, gt=0, description="from decode sent to the headers of a unary reply")
+    health_interval: float = Field(1.0, gt=0, description="between two health checks of an engine")
+    health_timeout: float = Field(5.0, gt=0, description="for one health check")
+    health_failures: int = Field(3, ge=1, description="failed checks in a row that take an engine out")
+    owner_lease: float = Field(
+        10.0,
+        gt=0,
+        description="how long after its last heartbeat a gateway counts as dead, and its requests as expired",
+    )
+    live_ttl: float = Field(86400.0, gt=0, description="longest life of a running request's record")
+    record_ttl: float = Field(3600.0, gt=0, description="how long the record of an ended request is kept")
+    load_ttl: float = Field(3600.0, gt=0, description="when a request that was never freed leaves an engine's load")
+    load_interval: float = Field(0.25, gt=0, description="between two looks at the load of all replicas")
+    shutdown_grace: float = Field(30.0, ge=0, description="how long running requests may take to end at shutdown")
+    unsplit: Literal["allow", "refuse"] = Field(
+        "allow",
+        description="what happens to a request that cannot be split rightly: one decode engine runs it whole "
+        "(counted), or it is refused",
+    )
+
+    @field_validator("prefill", "decode", "api_key", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return tuple(value.replace(",", " ").split())
+        return value

@@ -1,0 +1,69 @@
+"""Every metric, what it means, and what to do about it. Children are made once and kept: nothing is looked up
+by label on the hot path more than once a request, and nothing is counted per token.
+
+| metric | look at it when | then |
+| --- | --- | --- |
+| `duet_requests_total{endpoint,outcome}` | `failed` grows | `/admin/requests?state=failed` names each error |
+| `duet_request_seconds` | answers are slow | compare with `duet_prefill_seconds` and `duet_ttft_seconds` |
+| `duet_ttft_seconds{path}` | first words are late | `split` beside `unsplit` tells what the handoff costs |
+| `duet_prefill_seconds` | it grows with load | add prefill engines |
+| `duet_handoff_seconds` | above a few ms for short prompts | the KV transfer is slow: look at the connector's network |
+| `duet_requests_in_flight` | it only grows | an engine hangs: see `duet_engine_up` |
+| `duet_unsplit_total{reason}` | it grows | those requests get no prefill engine: `reason` says why |
+| `duet_handoffs_abandoned_total` | it grows | KV waited at prefill for nobody, until the lease ended or decode refused it |
+| `duet_errors_total{code}` | it grows | the code is the one that clients saw |
+| `duet_engine_up{engine,role}` | 0 | the engine does not answer `/health`, or serves no model |
+| `duet_engine_load{engine}` | uneven | requests in flight of all replicas, as the store counts them |
+| `duet_store_seconds{op}` | above 5 ms | Redis is far or busy |
+| `duet_store_errors_total{op}` | it grows | Redis does not answer; admissions fail with 503 meanwhile |
+| `duet_store_conflicts_total` | it grows | another replica moved a request of this one: it had lost its lease |
+| `duet_reaped_total` | it grows | gateways died or stalled for longer than `owner_lease` |
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+_FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_LONG = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+
+
+class Metrics:
+    """All metrics of one gateway process, in a registry of their own."""
+
+    content_type = CONTENT_TYPE_LATEST
+
+    def __init__(self) -> None:
+        r = self.registry = CollectorRegistry()
+        self.requests = Counter("duet_requests", "Requests by outcome", ["endpoint", "outcome"], registry=r)
+        self.in_flight = Gauge("duet_requests_in_flight", "Requests that this gateway runs now", registry=r)
+        self.seconds = Histogram(
+            "duet_request_seconds", "From admission to the reply's last byte", buckets=_LONG, registry=r
+        )
+        self.ttft = Histogram(
+            "duet_ttft_seconds", "From admission to the reply's first byte", ["path"], buckets=_LONG, registry=r
+        )
+        self.ttft_split = self.ttft.labels("split")
+        self.ttft_unsplit = self.ttft.labels("unsplit")
+        self.prefill = Histogram("duet_prefill_seconds", "From prefill sent to its reply", buckets=_LONG, registry=r)
+        self.handoff = Histogram(
+            "duet_handoff_seconds", "From prefill's reply to decode's first bytes", buckets=_FAST, registry=r
+        )
+        self.unsplit = Counter("duet_unsplit", "Requests that one decode engine ran whole", ["reason"], registry=r)
+        self.abandoned = Counter("duet_handoffs_abandoned", "KV that waited at prefill for nobody", registry=r)
+        self.errors = Counter("duet_errors", "Errors that clients saw, by code", ["code"], registry=r)
+        self.engine_up = Gauge("duet_engine_up", "1 if the engine is routable", ["engine", "role"], registry=r)
+        self.engine_load = Gauge("duet_engine_load", "Requests in flight, all replicas", ["engine"], registry=r)
+        self.store_seconds = Histogram(
+            "duet_store_seconds", "One round trip to the store", ["op"], buckets=_FAST, registry=r
+        )
+        self.store_errors = Counter("duet_store_errors", "Store operations that failed", ["op"], registry=r)
+        self.store_conflicts = Counter(
+            "duet_store_conflicts", "Transitions that another replica had overtaken", registry=r
+        )
+        self.reaped = Counter("duet_reaped", "Requests of dead gateways, closed as expired", registry=r)
+
+    def exposition(self) -> bytes:
+        """The Prometheus text format."""
+        return generate_latest(self.registry)

@@ -1,0 +1,44 @@
+"""Engine addresses."""
+
+from __future__ import annotations
+
+import pytest
+
+from common.engine import Engine, Role
+from common.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("url", "id_", "base"),
+    [
+        ("http://127.0.0.1:8100", "127.0.0.1:8100", "http://127.0.0.1:8100"),
+        ("http://Engine.local/", "engine.local:80", "http://engine.local:80"),
+        ("https://e", "e:443", "https://e:443"),
+        ("http://[::1]:8100", "[::1]:8100", "http://[::1]:8100"),
+        ("http://e:1/base/", "e:1/base", "http://e:1/base"),
+    ],
+)
+def test_addresses(url: str, id_: str, base: str) -> None:
+    engine = Engine.at(url, Role.PREFILL)
+    assert (engine.id, engine.url) == (id_, base)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "127.0.0.1:8100", "ftp://e", "http://", "http://e:99999", "http://e/?a=1", "http://[::1"]
+)
+def test_what_is_no_address(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="decode engine URL"):
+        Engine.at(url, Role.DECODE)
+
+
+@pytest.mark.parametrize(
+    ("role", "leg", "serves"),
+    [
+        (Role.PREFILL, Role.PREFILL, True),
+        (Role.PREFILL, Role.DECODE, False),
+        (Role.BOTH, Role.PREFILL, True),
+        (Role.BOTH, Role.DECODE, True),
+    ],
+)
+def test_roles(role: Role, leg: Role, serves: bool) -> None:
+    assert role.serves(leg) is serves
