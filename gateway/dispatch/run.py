@@ -9,18 +9,18 @@ from typing import Any
 
 from common.clock import Clock
 from common.connectors import Connector
-from common.connectors.base import Handoff, HandoffContext, Order
+from common.connectors.base import Handoff, HandoffContext, Order, PrefillReply
 from common.engine import Engine
 from common.errors import DuetError, HandoffInvalid
 from common.ids import leg_id
 from gateway.dispatch.deadlines import LegDeadlines
 from gateway.dispatch.journal import Journal
-from gateway.dispatch.relay import Ending, relay_stream, relay_unary
+from gateway.dispatch.relay import relay_stream, relay_unary
 from gateway.dispatch.sink import Sink
 from gateway.lifecycle import Effect, Event
 from gateway.telemetry import Metrics
 from gateway.transport.port import EngineClient, ReplyStream
-from gateway.wire import ClientRequest, PrefillOutcome, decode_body, parse_prefill_reply, prefill_body, refusal
+from gateway.wire import ClientRequest, Prefilled, decode_body, parse_prefill_reply, prefill_body, refusal
 from gateway.wire.errors import stream_error
 
 
@@ -55,6 +55,7 @@ class Run:
         self._ctx = ctx
         self._open: list[ReplyStream] = []
         self._prefilled_at: float | None = None
+        self._first_byte_at: float | None = None
         self._started = parts.clock.monotonic()
 
     async def go(self) -> None:
@@ -67,17 +68,17 @@ class Run:
             outcome = "finished"
         except asyncio.CancelledError:
             outcome = "cancelled"
-            self._do(self._journal.fire(Event.CANCELLED))
+            self._end(Event.CANCELLED)
             raise
         except DuetError as e:
-            self._do(self._journal.fire(Event.FAILED, error=described(e)))
+            self._end(Event.FAILED, error=described(e))
             if not self._sink.started:
                 raise
             metrics.errors.labels(str(e.code)).inc()
             await self._sink.end(stream_error(e))
         except BaseException:
             # A fault of ours: the record must not stay open, and what the client gets is the API layer's business.
-            self._do(self._journal.fire(Event.FAILED, error={"status": 500, "code": "internal_error"}))
+            self._end(Event.FAILED, error={"status": 500, "code": "internal_error"})
             raise
         finally:
             self._close_legs()
@@ -90,7 +91,8 @@ class Run:
             await self._decode(None, None)
         elif self._parts.connector.order is Order.SEQUENTIAL:
             prefilled = await self._prefill(self._ctx)
-            handoff = self._parts.connector.handoff(self._ctx, prefilled.reply)
+            reply = PrefillReply(prefilled.params, prefilled.prompt_tokens, self._parts.clock.now())
+            handoff = self._parts.connector.handoff(self._ctx, reply)
             self._prefilled(handoff)
             await self._decode(handoff, prefilled)
         else:
@@ -111,7 +113,7 @@ class Run:
         if self._journal.live:
             self._prefilled(handoff)
 
-    async def _prefill(self, ctx: HandoffContext) -> PrefillOutcome:
+    async def _prefill(self, ctx: HandoffContext) -> Prefilled:
         body = prefill_body(self._request, self._parts.connector.prefill_params(ctx))
         sent = self._parts.clock.monotonic()
         reply = await self._call(ctx.prefill, body, "prefill", self._parts.deadlines.prefill)
@@ -127,7 +129,7 @@ class Run:
             self._journal.fire(Event.PREFILL_DONE, handoff=dict(handoff.params), handoff_expires_at=handoff.expires_at)
         )
 
-    async def _decode(self, handoff: Handoff | None, prefilled: PrefillOutcome | None) -> None:
+    async def _decode(self, handoff: Handoff | None, prefilled: Prefilled | None) -> None:
         params = self._decode_params(handoff)
         body = decode_body(self._request, params, prefilled.prompt_token_ids if prefilled is not None else None)
         if self._ctx is not None:  # an unsplit request was admitted as decoding
@@ -137,7 +139,7 @@ class Run:
         reply = await self._call(self._decode_engine, body, "decode", bounds)
         relay = relay_stream if self._request.stream else relay_unary
         ending = await relay(self._decode_engine, reply, self._sink, self._first_byte)
-        self._completed(ending)
+        self._end(Event.COMPLETED, usage=ending.usage)
         await self._sink.end(ending.tail)
 
     def _decode_params(self, handoff: Handoff | None) -> Mapping[str, Any] | None:
@@ -163,13 +165,18 @@ class Run:
 
     def _first_byte(self) -> None:
         now, metrics = self._parts.clock.monotonic(), self._parts.metrics
+        self._first_byte_at = self._parts.clock.now()
         (metrics.ttft_unsplit if self._ctx is None else metrics.ttft_split).observe(now - self._started)
         if self._prefilled_at is not None:
             metrics.handoff.observe(now - self._prefilled_at)
 
-    def _completed(self, ending: Ending) -> None:
-        timings = {} if ending.first_byte_at is None else {"first_byte": ending.first_byte_at}
-        self._do(self._journal.fire(Event.COMPLETED, usage=ending.usage, timings=timings))
+    def _end(self, event: Event, **fields: Any) -> None:
+        """The last transition; what goes wrong while the last bytes leave comes after it, and changes nothing."""
+        if not self._journal.live:
+            return
+        if self._first_byte_at is not None:
+            fields["timings"] = {"first_byte": self._first_byte_at}
+        self._do(self._journal.fire(event, **fields))
 
     def _do(self, effects: Sequence[Effect]) -> None:
         for effect in effects:

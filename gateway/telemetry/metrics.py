@@ -10,7 +10,7 @@ by label on the hot path more than once a request, and nothing is counted per to
 | `duet_handoff_seconds` | above a few ms for short prompts | the KV transfer is slow: look at the connector's network |
 | `duet_requests_in_flight` | it only grows | an engine hangs: see `duet_engine_up` |
 | `duet_unsplit_total{reason}` | it grows | those requests get no prefill engine: `reason` says why |
-| `duet_handoffs_abandoned_total` | it grows | KV waited at prefill for nobody, until the lease ended or decode refused it |
+| `duet_handoffs_abandoned_total` | it grows | KV waited at prefill for nobody, until its lease ended |
 | `duet_errors_total{code}` | it grows | the code is the one that clients saw |
 | `duet_engine_up{engine,role}` | 0 | the engine does not answer `/health`, or serves no model |
 | `duet_engine_load{engine}` | uneven | requests in flight of all replicas, as the store counts them |

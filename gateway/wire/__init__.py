@@ -1,0 +1,35 @@
+"""OpenAI bodies and streams: split into legs on the way in, put right on the way out. Pure: bytes in, bytes out.
+
+| module | what is in it |
+| --- | --- |
+| `request.py` | a client's body, read as little as possible |
+| `plan.py` | which bodies cannot be split, and why |
+| `legs.py` | the prefill body and the decode body |
+| `prefill_reply.py` | what prefill answered |
+| `reply.py` | decode's whole answer, put right |
+| `sse.py` | decode's stream, put right event by event |
+| `errors.py` | every error in OpenAI's shape |
+| `added.py` | the one table of what the gateway adds for itself |
+"""
+
+from gateway.wire.errors import refusal
+from gateway.wire.legs import decode_body, prefill_body
+from gateway.wire.plan import unsplit_reason
+from gateway.wire.prefill_reply import Prefilled, parse_prefill_reply
+from gateway.wire.reply import UnaryAnswer, unary_answer
+from gateway.wire.request import ClientRequest, parse
+from gateway.wire.sse import EventStream
+
+__all__ = [
+    "ClientRequest",
+    "EventStream",
+    "Prefilled",
+    "UnaryAnswer",
+    "decode_body",
+    "parse",
+    "parse_prefill_reply",
+    "prefill_body",
+    "refusal",
+    "unary_answer",
+    "unsplit_reason",
+]
