@@ -8,4 +8,5 @@
 | `connectors/` | one file a KV connector, behind one contract |
 | `process/` | child processes that end with their parent |
 | `valkey` | an embedded Valkey for a gateway that was given no Redis |
+| `cache`, `ports` | where prepared models are kept; free ports |
 """

@@ -1,0 +1,11 @@
+"""The engines: real vLLM, started the way a split needs it, and what stands in for models and engines in tests.
+
+| room | what lives there |
+| --- | --- |
+| `compat/` | the one place that heals what does not work out of the box on CPUs |
+| `thinker/` | vLLM as prefill, decode or unsplit engine: command line, environment, readiness |
+| `tiny/` | a tiny random-weight text model, made on the spot |
+| `smollm2/` | SmolLM2-135M-Instruct out of a package: real weights without a model hub |
+| `sim/` | an engine without weights that has vLLM's HTTP face |
+| `models.py` | model folders: made whole, and once |
+"""

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from common.errors import BadRequest, DuetError
 from gateway.lifecycle import Record, State
+
+log = logging.getLogger(__name__)
 
 _TEXT = ("model", "endpoint", "connector", "owner", "decode", "prefill", "unsplit", "client_request_id")
 _JSON = ("handoff", "usage", "error")
 _FLOATS = ("created_at", "handoff_expires_at")
 _INTS = ("attempt",)
-_AT = "at:"
+_EVENT_ID = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
+AT = "at:"
+"""What the name of a timing starts with."""
 
-SETTABLE = frozenset({*_TEXT, *_JSON, *_FLOATS, *_INTS, "timings"}) - {"created_at"}
-"""The fields that a transition may set; what the scripts write themselves is not among them."""
+SETTABLE = frozenset({*_TEXT, *_JSON, *_FLOATS, *_INTS, "timings"}) - {"created_at", "owner"}
+"""The fields that a transition may set. What the scripts write themselves is not among them, nor is the owner: its
+claim would have to move with it."""
+
+
+class UnreadableRecord(DuetError):
+    """A record that this version of the gateway cannot read: another version wrote it, or somebody else did."""
+
+    code = "unreadable_record"
 
 
 def to_hash(fields: Mapping[str, Any]) -> dict[str, str]:
@@ -27,7 +42,7 @@ def to_hash(fields: Mapping[str, Any]) -> dict[str, str]:
         if name in _JSON:
             out[name] = json.dumps(value, separators=(",", ":"))
         elif name == "timings":
-            out.update({f"{_AT}{mark}": repr(float(at)) for mark, at in value.items()})
+            out.update({f"{AT}{mark}": repr(float(at)) for mark, at in value.items()})
         elif name in _FLOATS:
             out[name] = repr(float(value))
         elif name == "stream":
@@ -40,13 +55,55 @@ def to_hash(fields: Mapping[str, Any]) -> dict[str, str]:
 
 
 def admission_fields(record: Record) -> dict[str, str]:
-    """Everything of a new record that `admit.lua` does not write itself."""
+    """Everything of a new record that admission does not write itself."""
     names = (*_TEXT, *_JSON, *_FLOATS, *_INTS, "stream", "timings")
     return to_hash({name: getattr(record, name) for name in names})
 
 
+def fingerprint(fields: Mapping[str, str]) -> str:
+    """The operation id of an admission: the same record has the same one, so an admission may be repeated."""
+    text = json.dumps(fields, sort_keys=True)
+    return f"admit:{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
+
+
+def changed_fields(fields: Mapping[str, Any]) -> dict[str, str]:
+    """What a transition sets. Raises ValueError for a field that is not its to set."""
+    if foreign := fields.keys() - SETTABLE:
+        raise ValueError(f"a transition cannot set {sorted(foreign)}: expected some of {sorted(SETTABLE)}")
+    return to_hash(fields)
+
+
 def from_hash(request_id: str, fields: Mapping[str, str]) -> Record:
-    """A record from its hash; the operation ids in it are the store's own."""
+    """A record from its hash; the operation ids in it are the store's own. Raises UnreadableRecord."""
+    try:
+        return _record(request_id, fields)
+    except (KeyError, ValueError) as e:
+        what = f"no field {e}" if isinstance(e, KeyError) else str(e)
+        raise UnreadableRecord(f"the record of request {request_id} cannot be read: {what}") from None
+
+
+def event_id(given: str) -> str:
+    """The id of an event row, as a client gave it back. Raises BadRequest unless it is `<number>-<number>`."""
+    if not _EVENT_ID.fullmatch(given):
+        raise BadRequest(f"event id {given!r}: expected <number>-<number>, as an earlier event had it", param="after")
+    return given
+
+
+def readable(rows: Mapping[str, Mapping[str, str]]) -> list[Record]:
+    """The records of these hashes, by id, without those that are gone. One that cannot be read is logged and left out,
+    so that it hides no other: while replicas are upgraded, the new ones write what the old ones do not know."""
+    found = []
+    for request_id, fields in rows.items():
+        if not fields:
+            continue
+        try:
+            found.append(from_hash(request_id, fields))
+        except UnreadableRecord as e:
+            log.warning("%s", e.message)
+    return found
+
+
+def _record(request_id: str, fields: Mapping[str, str]) -> Record:
     return Record(
         id=request_id,
         state=State(fields["state"]),
@@ -65,7 +122,7 @@ def from_hash(request_id: str, fields: Mapping[str, str]) -> Record:
         client_request_id=fields.get("client_request_id"),
         handoff=_json(fields, "handoff"),
         handoff_expires_at=float(fields["handoff_expires_at"]) if "handoff_expires_at" in fields else None,
-        timings={name.removeprefix(_AT): float(at) for name, at in fields.items() if name.startswith(_AT)},
+        timings={name.removeprefix(AT): float(at) for name, at in fields.items() if name.startswith(AT)},
         usage=_json(fields, "usage"),
         error=_json(fields, "error"),
     )

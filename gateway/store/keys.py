@@ -1,23 +1,31 @@
-"""Every key in one place. Keys of one request share the hash tag `{id}`, so a script may take them in a cluster.
+"""Every key in one place. Keys that one script takes share a hash tag, so that it may take them in a cluster.
 
 | key | type | holds | lives |
 | --- | --- | --- | --- |
-| `request:{id}` | hash | the record | `live_ttl` while live, then `record_ttl` |
+| `request:{id}` | hash | the record | `live_ttl` after each transition, `record_ttl` after the last |
 | `events:{id}` | stream | each transition with its time | as the record |
-| `owned:<replica>` | set | ids of the requests that a replica runs | `live_ttl`, renewed by heartbeat |
-| `leases` | sorted set | replica -> when its lease ends, by the store's clock | the same |
-| `load:<engine>` | sorted set | request id -> when its place ends | as its newest entry |
-| `recent` | sorted set | request id -> when it was admitted; bounded | `live_ttl` |
+| `leases:{owners}` | sorted set | replica -> when its lease ends, store's ms | `live_ttl`, renewed by heartbeat |
+| `owned:{owners}:<replica>` | set | ids of the requests that a replica runs | the same |
+| `load:<engine>` | sorted set | request id -> when its place ends, epoch ms | as its longest entry |
+| `recent` | sorted set | request id -> when it was admitted; bounded | `live_ttl + record_ttl` after an admission |
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from common.errors import ConfigurationError
+
 
 @dataclass(frozen=True, slots=True)
 class Keys:
+    """Raises ConfigurationError for a prefix with a brace: it would take the place of the hash tags."""
+
     prefix: str = "duet:"
+
+    def __post_init__(self) -> None:
+        if "{" in self.prefix or "}" in self.prefix:
+            raise ConfigurationError(f"Redis key prefix {self.prefix!r}: expected no brace in it")
 
     def request(self, request_id: str) -> str:
         return f"{self.prefix}request:{{{request_id}}}"
@@ -26,14 +34,14 @@ class Keys:
         return f"{self.prefix}events:{{{request_id}}}"
 
     def owned(self, owner: str) -> str:
-        return f"{self.prefix}owned:{owner}"
+        return f"{self.prefix}owned:{{owners}}:{owner}"
 
     def load(self, engine: str) -> str:
         return f"{self.prefix}load:{engine}"
 
     @property
     def leases(self) -> str:
-        return f"{self.prefix}leases"
+        return f"{self.prefix}leases:{{owners}}"
 
     @property
     def recent(self) -> str:

@@ -1,34 +1,48 @@
-"""The store in this process's memory: for one gateway alone, with the same meaning as the one in Redis."""
+"""The store in this process's memory: for one gateway alone, with the same meaning as the one in Redis.
+
+A record is kept as the very hash that Redis would hold, so both stores read and write through the same codec, and
+nothing that a caller changes later changes what was stored.
+"""
 
 from __future__ import annotations
 
+import heapq
+from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 from common.clock import Clock
 from common.errors import StoreUnavailable
-from gateway.lifecycle import LIVE, Record
-from gateway.store.codec import SETTABLE
+from gateway.lifecycle import LIVE, Record, State
+from gateway.store.codec import AT, admission_fields, event_id, fingerprint, from_hash
 from gateway.store.port import Applied, EventRow, Load, Outcome, Transition
+from gateway.store.steps import EVENTS_KEPT, FIRST_LEASE, OPS_KEPT, Step, steps
 
 
 @dataclass(slots=True)
 class _Entry:
-    record: Record
-    expires_at: float
-    ops: list[str]
-    """The operation that made each version."""
-    events: list[EventRow] = field(default_factory=list)
+    fields: dict[str, str]
+    events: deque[EventRow]
+    ends_at: float
+
+    def applied(self, outcome: Outcome) -> Applied:
+        return Applied(outcome, int(self.fields["version"]), State(self.fields["state"]))
 
 
 class MemoryStore:
     """`available = False` makes every call raise StoreUnavailable, as if the server were away."""
 
     def __init__(self, clock: Clock, *, live_ttl: float = 86400, record_ttl: float = 3600) -> None:
+        """Times to live in seconds."""
         self._clock = clock
         self._live_ttl = live_ttl
         self._record_ttl = record_ttl
         self._entries: dict[str, _Entry] = {}
+        self._ends: list[tuple[float, str]] = []
+        """A heap of when records may end; a record that got more time has a later entry too."""
+        self._order: list[tuple[float, str]] = []
+        """When each record was admitted, in order."""
         self._owned: dict[str, set[str]] = {}
         self._leases: dict[str, float] = {}
         self._loads: dict[str, dict[str, float]] = {}
@@ -37,127 +51,148 @@ class MemoryStore:
     async def admit(
         self, record: Record, *, transitions: Sequence[Transition] = (), loads: Sequence[Load] = ()
     ) -> Sequence[Applied]:
-        self._check("admit")
-        applied = [self._create(record), *(self._apply(t) for t in transitions)]
+        self._begin("admit")
+        fields = admission_fields(record)
+        op_id = fingerprint(fields)
+        chain = steps(transitions, after={record.id: op_id})
+        self._claim(record.owner, record.id)
+        applied = [self._create(record, fields, op_id), *(self._step(step) for step in chain)]
         for load in loads:
             self._loads.setdefault(load.engine, {})[load.request_id] = load.expires_at
-        self._owned.setdefault(record.owner, set()).add(record.id)
         return applied
 
     async def apply(
         self, transitions: Sequence[Transition], *, free: Sequence[Load] = (), disown: str | None = None
     ) -> Sequence[Applied]:
-        self._check("apply")
-        applied = [self._apply(t) for t in transitions]
+        self._begin("apply")
+        chain = steps(transitions)
+        applied = [self._step(step) for step in chain]
         for load in free:
             self._loads.get(load.engine, {}).pop(load.request_id, None)
         if disown is not None:
-            self._owned.get(disown, set()).difference_update(t.request_id for t in transitions if t.to not in LIVE)
+            self._disown(disown, chain, applied)
         return applied
 
     async def get(self, request_id: str) -> Record | None:
-        self._check("get")
-        entry = self._entry(request_id)
-        return None if entry is None else entry.record
+        self._begin("get")
+        entry = self._entries.get(request_id)
+        return None if entry is None else from_hash(request_id, entry.fields)
 
     async def events(self, request_id: str, *, after: str | None = None) -> Sequence[EventRow]:
-        self._check("events")
-        entry = self._entry(request_id)
-        rows = entry.events if entry is not None else []
-        return [row for row in rows if after is None or _order(row.id) > _order(after)]
+        self._begin("events")
+        low = (0, 0) if after is None else _position(event_id(after))
+        entry = self._entries.get(request_id)
+        return [row for row in entry.events if _position(row.id) > low] if entry is not None else []
 
     async def recent(self, limit: int) -> Sequence[Record]:
-        self._check("recent")
-        entries = [e for id_ in list(self._entries) if (e := self._entry(id_)) is not None]
-        records = sorted((e.record for e in entries), key=lambda r: (r.created_at, r.id), reverse=True)
-        return records[:limit]
+        self._begin("recent")
+        newest = self._order[: -limit - 1 : -1] if limit > 0 else []
+        return [from_hash(id_, self._entries[id_].fields) for _, id_ in newest]
 
     async def loads(self, engines: Sequence[str]) -> Mapping[str, int]:
-        self._check("loads")
+        self._begin("loads")
         now = self._clock.now()
-        return {e: sum(1 for ends in self._loads.get(e, {}).values() if ends > now) for e in engines}
+        for engine in engines:
+            places = self._loads.get(engine, {})
+            for request_id in [id_ for id_, ends in places.items() if ends <= now]:
+                del places[request_id]
+        return {engine: len(self._loads.get(engine, {})) for engine in engines}
 
     async def heartbeat(self, owner: str, lease: float) -> None:
-        self._check("heartbeat")
+        self._begin("heartbeat")
         self._leases[owner] = self._clock.now() + lease
 
     async def retire(self, owner: str) -> None:
         await self.heartbeat(owner, 0)
         if not self._owned.get(owner):
-            self._leases.pop(owner, None)
+            del self._leases[owner]
 
     async def orphans(self) -> Sequence[Record]:
-        self._check("orphans")
+        self._begin("orphans")
         now = self._clock.now()
         found: list[Record] = []
         for owner in [o for o, ends in self._leases.items() if ends <= now]:
-            owned = self._owned.setdefault(owner, set())
-            entries = {id_: self._entry(id_) for id_ in sorted(owned)}
-            live = [e.record for e in entries.values() if e is not None and e.record.live and e.record.owner == owner]
-            owned.intersection_update({r.id for r in live})
-            found += live
-            if not owned:
-                del self._owned[owner], self._leases[owner]
+            found += self._orphans_of(owner)
         return found
 
     async def ping(self) -> float:
-        self._check("ping")
+        self._begin("ping")
         return 0.0
 
     async def aclose(self) -> None:
         return None
 
-    def _check(self, op: str) -> None:
+    def _begin(self, op: str) -> None:
+        """What every call does first: refuse if it must, and drop the records whose time is over."""
         if not self.available:
             raise StoreUnavailable(f"the store did not answer ({op}): it was made unavailable")
+        now = self._clock.now()
+        while self._ends and self._ends[0][0] <= now:
+            _, request_id = heapq.heappop(self._ends)
+            entry = self._entries.get(request_id)
+            if entry is not None and entry.ends_at <= now:
+                del self._entries[request_id]
+                del self._order[bisect_left(self._order, (float(entry.fields["created_at"]), request_id))]
 
-    def _entry(self, request_id: str) -> _Entry | None:
-        entry = self._entries.get(request_id)
-        if entry is not None and entry.expires_at <= self._clock.now():
-            del self._entries[request_id]
-            return None
-        return entry
-
-    def _create(self, record: Record) -> Applied:
-        op_id = f"admit:{record.owner}"
-        entry = self._entry(record.id)
+    def _create(self, record: Record, fields: Mapping[str, str], op_id: str) -> Applied:
+        entry = self._entries.get(record.id)
         if entry is not None:
-            outcome = Outcome.DUP if entry.ops[0] == op_id else Outcome.CONFLICT
-            return Applied(outcome, entry.record.version, entry.record.state)
-        kept = replace(
-            record,
-            version=1,
-            updated_at=record.created_at,
-            timings={**record.timings, record.state.value: record.created_at},
-        )
-        entry = _Entry(kept, self._clock.now() + self._live_ttl, [op_id])
-        entry.events.append(EventRow("0-1", record.created_at, "admitted", record.state))
+            return entry.applied(Outcome.DUP if entry.fields.get("op:1") == op_id else Outcome.CONFLICT)
+        state, at = record.state.value, repr(record.created_at)
+        kept = {"version": "1", "state": state, "updated_at": at, "op:1": op_id, f"{AT}{state}": at, **fields}
+        entry = _Entry(kept, deque(maxlen=EVENTS_KEPT), 0.0)
         self._entries[record.id] = entry
-        return Applied(Outcome.OK, 1, record.state)
+        insort(self._order, (record.created_at, record.id))
+        self._note(record.id, entry, "admitted", record.created_at, self._live_ttl)
+        return entry.applied(Outcome.OK)
 
-    def _apply(self, t: Transition) -> Applied:
-        unknown = set(t.fields) - SETTABLE
-        if unknown:
-            raise ValueError(f"a record has no field {unknown.pop()!r} that can be set")
-        entry = self._entry(t.request_id)
+    def _step(self, step: Step) -> Applied:
+        """What `transition.lua` does."""
+        entry = self._entries.get(step.request_id)
         if entry is None:
             return Applied(Outcome.MISSING, 0, None)
-        record = entry.record
-        if t.expected < len(entry.ops) and entry.ops[t.expected] == t.op_id:
-            return Applied(Outcome.DUP, record.version, record.state)
-        if record.version != t.expected:
-            return Applied(Outcome.CONFLICT, record.version, record.state)
-        fields = {name: value for name, value in t.fields.items() if value is not None and name != "timings"}
-        timings = {**record.timings, t.to.value: t.at, **t.fields.get("timings", {})}
-        entry.record = replace(
-            record, state=t.to, version=record.version + 1, updated_at=t.at, timings=timings, **fields
-        )
-        entry.ops.append(t.op_id)
-        entry.events.append(EventRow(f"0-{len(entry.ops)}", t.at, t.event.value, t.to))
-        entry.expires_at = self._clock.now() + (self._live_ttl if t.to in LIVE else self._record_ttl)
-        return Applied(Outcome.OK, entry.record.version, t.to)
+        kept, made = entry.fields, step.expected + 1
+        if kept.get(f"op:{made}") == step.op_id:
+            return entry.applied(Outcome.DUP)
+        built_on = kept.get(f"op:{step.expected}")
+        if int(kept["version"]) != step.expected or "ended" in kept or step.builds_on not in ("", built_on):
+            return entry.applied(Outcome.CONFLICT)
+        kept |= {"version": str(made), "state": step.to, "updated_at": step.at, f"op:{made}": step.op_id}
+        if step.ends:
+            kept["ended"] = step.at
+        kept |= step.fields
+        kept.setdefault(f"{AT}{step.to}", step.at)
+        kept.pop(f"op:{made - OPS_KEPT}", None)
+        ttl = self._record_ttl if step.ends else self._live_ttl
+        self._note(step.request_id, entry, step.event, float(step.at), ttl)
+        return entry.applied(Outcome.OK)
+
+    def _note(self, request_id: str, entry: _Entry, event: str, at: float, ttl: float) -> None:
+        """An event, and the time that the record now has."""
+        entry.events.append(EventRow(f"0-{entry.fields['version']}", at, event, State(entry.fields["state"])))
+        entry.ends_at = self._clock.now() + ttl
+        heapq.heappush(self._ends, (entry.ends_at, request_id))
+
+    def _claim(self, owner: str, request_id: str) -> None:
+        self._owned.setdefault(owner, set()).add(request_id)
+        self._leases.setdefault(owner, self._clock.now() + FIRST_LEASE)
+
+    def _disown(self, owner: str, chain: Sequence[Step], applied: Sequence[Applied]) -> None:
+        """Drops the claims of requests that ended; one that lives on is still somebody's to close."""
+        for step, one in zip(chain, applied, strict=True):
+            if step.ends and one.state not in LIVE:
+                self._owned.get(owner, set()).discard(step.request_id)
+
+    def _orphans_of(self, owner: str) -> list[Record]:
+        entries = {id_: self._entries.get(id_) for id_ in sorted(self._owned.get(owner, ()))}
+        records = [from_hash(id_, entry.fields) for id_, entry in entries.items() if entry is not None]
+        live = [r for r in records if r.live and r.owner == owner]
+        self._owned[owner] = {r.id for r in live}
+        if not live:
+            del self._owned[owner], self._leases[owner]
+        return live
 
 
-def _order(id_: str) -> tuple[int, int]:
+def _position(id_: str) -> tuple[int, int]:
     ms, _, sequence = id_.partition("-")
     return int(ms), int(sequence)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from itertools import groupby
+from operator import attrgetter
 
 from common.clock import Clock
 from common.errors import StoreUnavailable
@@ -17,12 +18,16 @@ log = logging.getLogger(__name__)
 
 BEATS = 4
 """Heartbeats in one lease: it survives the loss of three of them."""
+FIRST_RETRY = 0.1
+"""Seconds to the next beat after one that failed; doubled each time, up to the usual time between beats. A lease that
+runs while the store is away leaves no time to lose."""
 
 
 class Reaper:
     """`lease` in seconds. `on_reaped` is told how many requests were closed, each time some were.
 
-    Any replica may reap, all of them at once too: only one of them wins a request's transition.
+    Any replica may reap, all of them at once too: only one of them wins a request's transition. A replica that was
+    reaped while it was merely slow finds its next transition in conflict with the one that closed its request.
     """
 
     def __init__(
@@ -42,60 +47,77 @@ class Reaper:
         self._lease = lease
         self._on_reaped = on_reaped
         self._task: asyncio.Task[None] | None = None
-        self._away = False
+        self._failures = 0
+        self._reap_from = clock.monotonic()
 
     async def start(self) -> None:
         """Takes the lease before anything can be admitted under it. A store that is away does not stop a start: the
         gateway is then not ready, and says so."""
-        await self._beat()
+        await self.beat()
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Ends the lease: what this replica still runs may be closed by others from now on."""
+        """Ends the lease: what this replica still has open may be closed by others from now on. So the caller stops
+        writing first. If the store is away, the lease runs out by itself."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
-        with suppress(StoreUnavailable):
+        try:
             await self._store.retire(self._owner)
+        except StoreUnavailable as e:
+            log.warning("the lease of %s was not ended and runs out by itself: %s", self._owner, e.message)
 
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self._lease / BEATS)
-            await self._beat()
-
-    async def _beat(self) -> None:
-        """One heartbeat and one look for orphans. Never raises: the next beat comes whatever happened."""
+    async def beat(self) -> None:
+        """One heartbeat, and all orphans there are. Never raises: the next beat comes whatever happened."""
         try:
             await self._store.heartbeat(self._owner, self._lease)
-            await self.reap()
+            if self._failures:
+                self._back()
+            if self._clock.monotonic() >= self._reap_from:
+                while await self.reap():
+                    await self._store.heartbeat(self._owner, self._lease)
         except StoreUnavailable as e:
-            if not self._away:
+            if not self._failures:
                 log.warning("no heartbeat: %s; requests of this replica expire if that lasts", e.message)
-            self._away = True
+            self._failures += 1
         except Exception:
             log.exception("a heartbeat failed by a fault of the gateway")
-        else:
-            if self._away:
-                log.info("the store is back")
-            self._away = False
 
     async def reap(self) -> int:
-        """Closes what owners without a lease left live; returns how many. Raises StoreUnavailable."""
+        """Closes one batch of what owners without a lease left live; returns how many. Raises StoreUnavailable."""
         orphans = [record for record in await self._store.orphans() if record.owner != self._owner]
-        closed = await self._close(orphans) if orphans else 0
+        closed = 0
+        for owner, records in groupby(sorted(orphans, key=attrgetter("owner")), key=attrgetter("owner")):
+            closed += await self._close(owner, list(records))
         if closed:
-            log.warning("closed %d requests whose gateway died, as expired", closed)
             self._on_reaped(closed)
         return closed
 
-    async def _close(self, records: Sequence[Record]) -> int:
-        """The claims stay: the store drops those of ended requests at its next look, and keeps one whose transition
-        was lost to an owner that lives after all."""
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._pause())
+            await self.beat()
+
+    def _pause(self) -> float:
+        usual = self._lease / BEATS
+        return min(usual, FIRST_RETRY * 2 ** min(self._failures - 1, 16)) if self._failures else usual
+
+    def _back(self) -> None:
+        """While the store was away nobody could renew a lease, so an owner whose lease is over need not be dead: all
+        get the time of one lease to come back."""
+        log.info("the store is back after %d failed heartbeats", self._failures)
+        self._failures = 0
+        self._reap_from = self._clock.monotonic() + self._lease
+
+    async def _close(self, owner: str, records: Sequence[Record]) -> int:
         transitions = [self._expiry(record) for record in records]
         places = [Load(engine, r.id, 0.0) for r in records for engine in (r.prefill, r.decode) if engine is not None]
-        applied = await self._store.apply(transitions, free=places)
-        return sum(1 for one in applied if one.outcome is Outcome.OK)
+        applied = await self._store.apply(transitions, free=places, disown=owner)
+        closed = sum(one.outcome in (Outcome.OK, Outcome.DUP) for one in applied)
+        if closed:
+            log.warning("closed %d requests of %s, which stopped renewing its lease, as expired", closed, owner)
+        return closed
 
     def _expiry(self, record: Record) -> Transition:
         to, _ = step(record.state, Event.EXPIRED)

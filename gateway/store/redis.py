@@ -1,160 +1,143 @@
 """The store in Redis 7.0 or later, or Valkey 7.2 or later.
 
-`admit` and `apply` are one round trip each: one pipeline of script calls for the record (one slot) and plain commands
-for what lies in other slots. Every script call carries an operation id, so the client library may repeat a pipeline
-whose answer was lost.
+`admit` and `apply` are one round trip each: one pipeline of script calls for the record (one slot) and of commands for
+what lies in other slots. A pipeline is no transaction, so its order matters: a claim is there before the record that it
+is for, and the record before whatever lists it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, TypeVar
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from redis.asyncio import BlockingConnectionPool, Connection, Redis
+from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
-from redis.asyncio.retry import Retry
-from redis.backoff import ExponentialBackoff
-from redis.exceptions import NoScriptError, RedisError
 
-from common.errors import ConfigurationError, StoreUnavailable
 from gateway.lifecycle import LIVE, Record, State
 from gateway.store import scripts
-from gateway.store.codec import admission_fields, from_hash, to_hash
+from gateway.store.client import Client, client_from_url
+from gateway.store.codec import admission_fields, event_id, fingerprint, from_hash, readable
 from gateway.store.keys import Keys
 from gateway.store.port import Applied, EventRow, Load, Outcome, Transition
+from gateway.store.steps import EVENTS_KEPT, FIRST_LEASE, OPS_KEPT, Step, steps
 
-MAX_CONNECTIONS = 32
-TIMEOUT = 2.0
-"""Seconds for a connection from the pool, to connect, and for each answer."""
-RETRIES = 2
 RECENT = 10_000
 """Requests that the recent index keeps."""
+PAGE = 500
+"""Records that one round trip fetches at most."""
 OWNERS_AT_ONCE = 16
 CLAIMS_AT_ONCE = 200
 
-T = TypeVar("T")
-
 
 class RedisStore:
-    """Any RedisError, and any failure to connect, becomes StoreUnavailable; the URL's password is never in it."""
-
     def __init__(self, client: Redis, *, prefix: str = "duet:", live_ttl: float = 86400, record_ttl: float = 3600):
-        """Times to live in seconds. `client` must decode responses."""
-        self._redis = client
+        """Times to live in seconds. `client` must decode responses. Raises ConfigurationError for the prefix."""
+        self._client = Client(client)
         self._keys = Keys(prefix)
         self._live_ms = _ms(live_ttl)
         self._record_ms = _ms(record_ttl)
 
     @classmethod
     def from_url(
-        cls,
-        url: str,
-        *,
-        prefix: str = "duet:",
-        live_ttl: float = 86400,
-        record_ttl: float = 3600,
-        connection_class: type[Connection] | None = None,
+        cls, url: str, *, prefix: str = "duet:", live_ttl: float = 86400, record_ttl: float = 3600
     ) -> RedisStore:
         """Raises ConfigurationError unless the URL is redis://, rediss:// or unix://."""
-        options: dict[str, Any] = {} if connection_class is None else {"connection_class": connection_class}
-        try:
-            pool = BlockingConnectionPool.from_url(
-                url,
-                max_connections=MAX_CONNECTIONS,
-                timeout=TIMEOUT,
-                socket_timeout=TIMEOUT,
-                socket_connect_timeout=TIMEOUT,
-                decode_responses=True,
-                retry=Retry(ExponentialBackoff(cap=0.2, base=0.02), RETRIES),
-                **options,
-            )
-        except ValueError as e:
-            raise ConfigurationError(f"the Redis URL cannot be used: {e}") from None
-        client = Redis(connection_pool=pool)
-        client.auto_close_connection_pool = True
-        return cls(client, prefix=prefix, live_ttl=live_ttl, record_ttl=record_ttl)
+        return cls(client_from_url(url), prefix=prefix, live_ttl=live_ttl, record_ttl=record_ttl)
 
     async def admit(
         self, record: Record, *, transitions: Sequence[Transition] = (), loads: Sequence[Load] = ()
     ) -> Sequence[Applied]:
-        op_id = f"admit:{record.owner}"
+        fields = admission_fields(record)
+        op_id = fingerprint(fields)
+        chain = steps(transitions, after={record.id: op_id})
 
         def fill(pipe: Pipeline) -> None:
+            self._claim(pipe, record.owner, record.id)
             self._call(
                 pipe, scripts.ADMIT, record.id, op_id, record.state.value, repr(record.created_at), self._live_ms,
-                *_pairs(admission_fields(record)),
+                EVENTS_KEPT, *_pairs(fields),
             )  # fmt: skip
-            for transition in transitions:
-                self._transition(pipe, transition)
+            for step in chain:
+                self._step(pipe, step)
             for load in loads:
-                key = self._keys.load(load.engine)
-                pipe.zadd(key, {load.request_id: load.expires_at})
-                pipe.pexpire(key, max(1, _ms(load.expires_at - record.created_at)))
-            pipe.sadd(self._keys.owned(record.owner), record.id)
-            pipe.pexpire(self._keys.owned(record.owner), self._live_ms)
-            pipe.zadd(self._keys.recent, {record.id: record.created_at})
+                pipe.evalsha(scripts.ENTER.sha, 1, self._keys.load(load.engine), load.request_id, _ms(load.expires_at))
+            pipe.zadd(self._keys.recent, {record.id: record.created_at}, nx=True)
             pipe.zremrangebyrank(self._keys.recent, 0, -RECENT - 1)
-            pipe.pexpire(self._keys.recent, self._live_ms)
+            pipe.pexpire(self._keys.recent, self._live_ms + self._record_ms)
 
-        results = await self._pipeline("admit", fill)
-        return [_applied(row) for row in results[: 1 + len(transitions)]]
+        results = await self._client.write("admit", fill)
+        return [_applied(row) for row in results[1 : 2 + len(chain)]]
 
     async def apply(
         self, transitions: Sequence[Transition], *, free: Sequence[Load] = (), disown: str | None = None
     ) -> Sequence[Applied]:
+        chain = steps(transitions)
+        ended = sorted({step.request_id for step in chain if step.ends})
+        places: dict[str, list[str]] = defaultdict(list)
+        for load in free:
+            places[load.engine].append(load.request_id)
+
         def fill(pipe: Pipeline) -> None:
-            for transition in transitions:
-                self._transition(pipe, transition)
-            for load in free:
-                pipe.zrem(self._keys.load(load.engine), load.request_id)
-            ended = {t.request_id for t in transitions if t.to not in LIVE}
+            for step in chain:
+                self._step(pipe, step)
+            for engine, ids in places.items():
+                pipe.zrem(self._keys.load(engine), *ids)
             if disown is not None and ended:
                 pipe.srem(self._keys.owned(disown), *ended)
 
-        results = await self._pipeline("apply", fill)
-        return [_applied(row) for row in results[: len(transitions)]]
+        results = await self._client.write("apply", fill)
+        applied = [_applied(row) for row in results[: len(chain)]]
+        if disown is not None:
+            await self._reclaim(disown, chain, applied)
+        return applied
 
     async def get(self, request_id: str) -> Record | None:
-        (fields,) = await self._pipeline("get", lambda pipe: pipe.hgetall(self._keys.request(request_id)))
+        (fields,) = await self._client.read("get", lambda pipe: pipe.hgetall(self._keys.request(request_id)))
         return from_hash(request_id, fields) if fields else None
 
     async def events(self, request_id: str, *, after: str | None = None) -> Sequence[EventRow]:
-        low = "-" if after is None else f"({after}"
-        (rows,) = await self._pipeline("events", lambda pipe: pipe.xrange(self._keys.events(request_id), min=low))
+        low = "-" if after is None else f"({event_id(after)}"
+        (rows,) = await self._client.read("events", lambda pipe: pipe.xrange(self._keys.events(request_id), min=low))
         return [EventRow(id_, float(f["at"]), f["event"], State(f["state"])) for id_, f in rows]
 
     async def recent(self, limit: int) -> Sequence[Record]:
-        (ids,) = await self._pipeline("recent", lambda pipe: pipe.zrange(self._keys.recent, 0, limit - 1, desc=True))
-        return await self._records(ids)
+        found: dict[str, Record] = {}
+        gone: list[str] = []
+        size = min(limit, PAGE)
+        start = 0
+        while len(found) < limit:
+            ids = await self._newest(start, size)
+            if not ids:
+                break
+            rows = await self._hashes("recent", ids)
+            found |= {record.id: record for record in readable(rows)}
+            gone += [id_ for id_, fields in rows.items() if not fields]
+            start += size
+        if gone:
+            await self._client.write("recent", lambda pipe: pipe.zrem(self._keys.recent, *gone))
+        return list(found.values())[:limit]
 
     async def loads(self, engines: Sequence[str]) -> Mapping[str, int]:
-        now = time.time()
-
         def fill(pipe: Pipeline) -> None:
             for engine in engines:
-                pipe.zremrangebyscore(self._keys.load(engine), "-inf", now)
-                pipe.zcard(self._keys.load(engine))
+                pipe.evalsha(scripts.COUNT.sha, 1, self._keys.load(engine))
 
-        counts = await self._pipeline("loads", fill)
-        return dict(zip(engines, counts[1::2], strict=True))
+        return dict(zip(engines, await self._client.read("loads", fill), strict=True))
 
     async def heartbeat(self, owner: str, lease: float) -> None:
-        def fill(pipe: Pipeline) -> None:
-            pipe.evalsha(scripts.HEARTBEAT.sha, 1, self._keys.leases, owner, _ms(lease), self._live_ms)
-            pipe.pexpire(self._keys.owned(owner), self._live_ms)
-
-        await self._pipeline("heartbeat", fill)
+        await self._client.write("heartbeat", lambda pipe: self._renew(pipe, owner, lease))
 
     async def retire(self, owner: str) -> None:
-        await self.heartbeat(owner, 0)
-        (left,) = await self._pipeline("retire", lambda pipe: pipe.scard(self._keys.owned(owner)))
-        if not left:
-            await self._forget(owner)
+        def fill(pipe: Pipeline) -> None:
+            self._renew(pipe, owner, 0)
+            self._forget(pipe, owner)
+
+        await self._client.write("retire", fill)
 
     async def orphans(self) -> Sequence[Record]:
-        (owners,) = await self._pipeline(
+        (owners,) = await self._client.read(
             "orphans", lambda pipe: pipe.evalsha(scripts.OVERDUE.sha, 1, self._keys.leases, OWNERS_AT_ONCE)
         )
         found: list[Record] = []
@@ -162,72 +145,83 @@ class RedisStore:
             found += await self._orphans_of(owner)
         return found
 
-    async def _orphans_of(self, owner: str) -> list[Record]:
-        owned = self._keys.owned(owner)
-        (ids,) = await self._pipeline("orphans", lambda pipe: pipe.srandmember(owned, CLAIMS_AT_ONCE))
-        if not ids:
-            await self._forget(owner)
-            return []
-        live = [r for r in await self._records(ids) if r.live and r.owner == owner]
-        over = set(ids) - {r.id for r in live}
-        if over:
-            await self._pipeline("orphans", lambda pipe: pipe.srem(owned, *over))
-        return live
-
     async def ping(self) -> float:
         start = time.perf_counter()
-        await self._pipeline("ping", lambda pipe: pipe.ping())
+        await self._client.read("ping", lambda pipe: pipe.ping())
         return time.perf_counter() - start
 
     async def aclose(self) -> None:
-        with suppress(RedisError, OSError):
-            await self._redis.aclose()
+        await self._client.aclose()
 
-    async def _records(self, ids: Sequence[str]) -> list[Record]:
-        if not ids:
-            return []
+    async def _newest(self, start: int, size: int) -> list[str]:
+        (ids,) = await self._client.read(
+            "recent", lambda pipe: pipe.zrange(self._keys.recent, start, start + size - 1, desc=True)
+        )
+        return list(ids)
+
+    async def _hashes(self, op: str, ids: Sequence[str]) -> dict[str, Mapping[str, str]]:
+        """The hashes of these records, in this order; empty where there is none."""
 
         def fill(pipe: Pipeline) -> None:
             for id_ in ids:
                 pipe.hgetall(self._keys.request(id_))
 
-        rows = await self._pipeline("records", fill)
-        return [from_hash(id_, fields) for id_, fields in zip(ids, rows, strict=True) if fields]
+        return dict(zip(ids, await self._client.read(op, fill), strict=True))
 
-    async def _forget(self, owner: str) -> None:
-        await self._pipeline("forget", lambda pipe: pipe.evalsha(scripts.FORGET.sha, 1, self._keys.leases, owner))
+    async def _orphans_of(self, owner: str) -> list[Record]:
+        owned = self._keys.owned(owner)
+        (ids,) = await self._client.read("orphans", lambda pipe: pipe.srandmember(owned, CLAIMS_AT_ONCE))
+        rows = await self._hashes("orphans", ids) if ids else {}
+        records = readable(rows)
+        live = [r for r in records if r.live and r.owner == owner]
+        over = [id_ for id_, fields in rows.items() if not fields] + [r.id for r in records if r not in live]
 
-    def _transition(self, pipe: Pipeline, t: Transition) -> None:
-        ttl = self._live_ms if t.to in LIVE else self._record_ms
+        def fill(pipe: Pipeline) -> None:
+            if over:
+                pipe.srem(owned, *over)
+            self._forget(pipe, owner)
+
+        if over or not live:
+            await self._client.write("orphans", fill)
+        return live
+
+    async def _reclaim(self, owner: str, chain: Sequence[Step], applied: Sequence[Applied]) -> None:
+        """Gives back the claims of requests that were to end and did not: without one, nobody would ever close them."""
+        live = [
+            step.request_id
+            for step, one in zip(chain, applied, strict=True)
+            if step.ends and one.outcome is Outcome.CONFLICT and one.state in LIVE
+        ]
+
+        def fill(pipe: Pipeline) -> None:
+            for request_id in live:
+                self._claim(pipe, owner, request_id)
+
+        if live:
+            await self._client.write("apply", fill)
+
+    def _claim(self, pipe: Pipeline, owner: str, request_id: str) -> None:
+        keys = (self._keys.leases, self._keys.owned(owner))
+        pipe.evalsha(scripts.CLAIM.sha, len(keys), *keys, owner, request_id, _ms(FIRST_LEASE), self._live_ms)
+
+    def _renew(self, pipe: Pipeline, owner: str, lease: float) -> None:
+        keys = (self._keys.leases, self._keys.owned(owner))
+        pipe.evalsha(scripts.HEARTBEAT.sha, len(keys), *keys, owner, _ms(lease), max(self._live_ms, _ms(lease)))
+
+    def _forget(self, pipe: Pipeline, owner: str) -> None:
+        keys = (self._keys.leases, self._keys.owned(owner))
+        pipe.evalsha(scripts.FORGET.sha, len(keys), *keys, owner)
+
+    def _step(self, pipe: Pipeline, step: Step) -> None:
         self._call(
-            pipe, scripts.TRANSITION, t.request_id, t.op_id, t.expected, t.event.value, t.to.value, repr(t.at), ttl,
-            *_pairs(to_hash(t.fields)),
+            pipe, scripts.TRANSITION, step.request_id, step.op_id, step.expected, step.builds_on, step.event, step.to,
+            int(step.ends), step.at, self._record_ms if step.ends else self._live_ms, EVENTS_KEPT, OPS_KEPT,
+            *_pairs(step.fields),
         )  # fmt: skip
 
     def _call(self, pipe: Pipeline, script: scripts.Script, request_id: str, *args: Any) -> None:
         keys = (self._keys.request(request_id), self._keys.events(request_id))
         pipe.evalsha(script.sha, len(keys), *keys, *args)
-
-    async def _pipeline(self, op: str, fill: Callable[[Pipeline], Any]) -> list[Any]:
-        """One round trip. If the server has lost the scripts it gets them, and the same pipeline again."""
-        try:
-            results = await self._execute(fill)
-            if any(isinstance(r, NoScriptError) for r in results):
-                for script in scripts.ALL:
-                    await self._redis.script_load(script.text)
-                results = await self._execute(fill)
-        except (RedisError, OSError, TimeoutError) as e:
-            raise StoreUnavailable(f"the store did not answer ({op}): {_words(e)}") from None
-        for result in results:
-            if isinstance(result, Exception):
-                raise StoreUnavailable(f"the store refused ({op}): {_words(result)}")
-        return results
-
-    async def _execute(self, fill: Callable[[Pipeline], Any]) -> list[Any]:
-        async with self._redis.pipeline(transaction=False) as pipe:
-            fill(pipe)
-            results: list[Any] = await pipe.execute(raise_on_error=False)
-            return results
 
 
 def _applied(row: Sequence[Any]) -> Applied:
@@ -241,7 +235,3 @@ def _pairs(fields: Mapping[str, str]) -> list[str]:
 
 def _ms(seconds: float) -> int:
     return round(seconds * 1000)
-
-
-def _words(error: Exception) -> str:
-    return str(error) or type(error).__name__

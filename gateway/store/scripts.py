@@ -23,7 +23,10 @@ def _load(name: str) -> Script:
 
 ADMIT = _load("admit")
 TRANSITION = _load("transition")
+CLAIM = _load("claim")
 HEARTBEAT = _load("heartbeat")
 OVERDUE = _load("overdue")
 FORGET = _load("forget")
-ALL = (ADMIT, TRANSITION, HEARTBEAT, OVERDUE, FORGET)
+ENTER = _load("enter")
+COUNT = _load("count")
+ALL = (ADMIT, TRANSITION, CLAIM, HEARTBEAT, OVERDUE, FORGET, ENTER, COUNT)

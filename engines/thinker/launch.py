@@ -1,0 +1,102 @@
+"""From a spec to vLLM's command line and environment. Pure, but for `exec_thinker`.
+
+What CPUs need was found by running it there: eager execution, blocks of 32 tokens (16 fail), float32, a KV cache of a
+fixed size, threads that are not bound to cores, one OpenMP thread, and NIXL's transport over TCP on the loopback.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import NoReturn
+
+from common.connectors import Connector, connector
+from engines.thinker.spec import EngineSpec
+
+CPU_BLOCK_SIZE = 32
+CPU_KV_BLOCKS = 512
+CPU_MAX_NUM_SEQS = 16
+CPU_KV_GIB = 1
+
+
+def device_of(spec: EngineSpec) -> str:
+    """`cpu` or `cuda`: as the spec says, else by whether torch sees a GPU."""
+    if spec.device != "auto":
+        return spec.device
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def command(spec: EngineSpec, *, device: str) -> list[str]:
+    """vLLM's API server as a module: its own `vllm` command wants a distribution of that name.
+
+    Raises ConfigurationError for a connector that is not known.
+    """
+    args = [
+        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", spec.model, "--host", spec.host, "--port", str(spec.port), "--seed", str(spec.seed)),
+        "--enable-prompt-tokens-details",  # `cached_tokens` in usage
+    ]
+    if spec.served_name is not None:
+        args += ["--served-model-name", spec.served_name]
+    if spec.log_requests:
+        args += ["--enable-log-requests"]
+    if spec.connector is not None:
+        config = _connector(spec).engine_config(spec.role, device=device)
+        args += ["--kv-transfer-config", json.dumps(config)]
+    args += _sizes(spec, device)
+    return [*args, *spec.extra]
+
+
+def _sizes(spec: EngineSpec, device: str) -> list[str]:
+    cpu = device == "cpu"
+    args = ["--enforce-eager"] if cpu else []
+    dtype = "float32" if cpu and spec.dtype == "auto" else spec.dtype
+    for flag, value in (
+        ("--dtype", dtype),
+        ("--max-model-len", spec.max_model_len),
+        ("--max-num-seqs", spec.max_num_seqs or (CPU_MAX_NUM_SEQS if cpu else None)),
+        ("--block-size", spec.block_size or (CPU_BLOCK_SIZE if cpu else None)),
+        ("--num-gpu-blocks-override", spec.kv_blocks or (CPU_KV_BLOCKS if cpu else None)),
+    ):
+        if value is not None:
+            args += [flag, str(value)]
+    return args
+
+
+def environment(spec: EngineSpec, *, device: str) -> dict[str, str]:
+    """What is added to the environment; a setting that is there already is left alone by `exec_thinker`."""
+    env = {
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "PYTHONHASHSEED": "0",  # block hashes are then the same in every engine
+        "VLLM_HOST_IP": spec.host,
+    }
+    if spec.api_key is not None:
+        env["VLLM_API_KEY"] = spec.api_key  # not on the command line, where others can read it
+    if device == "cpu":
+        env |= {
+            "VLLM_CPU_KVCACHE_SPACE": str(CPU_KV_GIB),
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "OMP_NUM_THREADS": "1",
+            "UCX_TLS": "tcp,sm,self",
+            "UCX_NET_DEVICES": "lo",
+        }
+    if spec.connector is not None and spec.side_port is not None:
+        env |= _connector(spec).engine_env(host=spec.host, side_port=spec.side_port)
+    return env
+
+
+def exec_thinker(spec: EngineSpec) -> NoReturn:
+    """Becomes vLLM. What the caller has set in the environment wins over what is set here."""
+    device = device_of(spec)
+    args = command(spec, device=device)
+    os.execvpe(args[0], args, {**environment(spec, device=device), **os.environ})
+
+
+def _connector(spec: EngineSpec) -> Connector:
+    assert spec.connector is not None
+    return connector(spec.connector, lease=spec.lease)

@@ -1,0 +1,317 @@
+"""What only Redis has: keys with times to live, scripts that get lost, connections that fail, round trips."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from common.errors import ConfigurationError, StoreUnavailable
+from common.valkey import EmbeddedValkey
+from gateway.lifecycle import Event, State
+from gateway.store.keys import Keys
+from gateway.store.port import Load, Outcome, Store
+from gateway.store.redis import RedisStore
+from tests.contract.store.conftest import LIVE_TTL, RECORD_TTL
+from tests.contract.store.samples import DECODE, PREFILL, START, Author, expiry, new_record, places
+from tests.redis_server import counting_client, keys_under, scratch_prefix
+
+
+@pytest.fixture
+async def prefix(redis_url: str) -> AsyncIterator[str]:
+    async with scratch_prefix(redis_url) as made:
+        yield made
+
+
+@pytest.fixture
+async def store(redis_url: str, prefix: str) -> AsyncIterator[RedisStore]:
+    store = RedisStore.from_url(redis_url, prefix=prefix, live_ttl=LIVE_TTL, record_ttl=RECORD_TTL)
+    yield store
+    await store.aclose()
+
+
+@pytest.fixture
+async def client(redis_url: str) -> AsyncIterator[Any]:
+    """A client beside the store's, to look at what the store wrote."""
+    async with Redis.from_url(redis_url, decode_responses=True) as made:
+        yield made
+
+
+async def test_every_key_has_a_time_to_live(store: RedisStore, client: Any, prefix: str, redis_url: str) -> None:
+    until = START + 1e9
+    live, ended, orphan = new_record(), new_record(), new_record(owner="replica-b")
+    await store.admit(orphan, loads=places(orphan, until=until))
+    for record in (live, ended):
+        await store.heartbeat(record.owner, 60)
+        await store.admit(record, transitions=Author(record).all(Event.PREFILL_SENT), loads=places(record, until=until))
+    await store.apply([expiry((await store.get(ended.id)) or ended)], disown="replica-a")
+    await store.retire("replica-b")
+    await store.orphans()
+    await store.loads([PREFILL, DECODE])
+    names = Keys(prefix)
+    keys = set(await keys_under(client, prefix))
+    expected = {names.request(r.id) for r in (live, ended, orphan)} | {
+        names.events(r.id) for r in (live, ended, orphan)
+    }
+    expected |= {names.leases, names.recent, names.owned("replica-a"), names.owned("replica-b")}
+    expected |= {names.load(PREFILL), names.load(DECODE)}
+    assert keys == expected
+    left = {key: await client.pttl(key) for key in keys}
+    assert all(ms > 0 for ms in left.values()), left
+    for key in (names.request(live.id), names.events(live.id)):
+        assert RECORD_TTL * 1000 < left[key] <= LIVE_TTL * 1000
+    for key in (names.request(ended.id), names.events(ended.id)):
+        assert left[key] <= RECORD_TTL * 1000
+
+
+async def test_nothing_but_records_is_left_of_owners_that_are_gone(store: RedisStore, client: Any, prefix: str) -> None:
+    record = new_record()
+    await store.heartbeat("replica-a", 0)
+    await store.admit(record, loads=places(record, until=START + 1e9))
+    (orphan,) = await store.orphans()
+    await store.apply([expiry(orphan)], free=places(record, until=0), disown="replica-a")
+    await store.orphans()
+    names = Keys(prefix)
+    assert set(await keys_under(client, prefix)) == {
+        names.request(record.id),
+        names.events(record.id),
+        names.recent,
+    }
+
+
+async def test_a_shorter_place_does_not_cut_the_longer_ones(store: RedisStore, client: Any, prefix: str) -> None:
+    until = START + 1e9
+    for ends in (until, until - 5e8):
+        await store.admit(new_record(), loads=[Load(DECODE, new_record().id, ends)])
+    assert await client.pexpiretime(Keys(prefix).load(DECODE)) == until * 1000
+
+
+async def test_keys_of_one_script_share_a_slot(client: Any) -> None:
+    names = Keys("p:")
+    slots = [await client.execute_command("CLUSTER KEYSLOT", key) for key in (names.request("ab"), names.events("ab"))]
+    assert slots[0] == slots[1]
+    slots = [await client.execute_command("CLUSTER KEYSLOT", key) for key in (names.leases, names.owned("r"))]
+    assert slots[0] == slots[1]
+
+
+async def test_operation_ids_stay_bounded_and_repeats_are_still_known(
+    store: RedisStore, client: Any, prefix: str
+) -> None:
+    """The table lets one pair of steps repeat for ever; no gateway does, and the hash would not grow if one did."""
+    record = new_record()
+    author = Author(record)
+    await store.admit(record, transitions=author.all(Event.PREFILL_SENT, Event.DECODE_SENT))
+    repeats = author.all(*[Event.PREFILL_DONE] * 200)
+    for at in range(0, 200, 50):
+        await store.apply(repeats[at : at + 50])
+    fields = await client.hkeys(Keys(prefix).request(record.id))
+    assert sum(field.startswith("op:") for field in fields) == 64
+    assert (await store.apply([repeats[-60]]))[0].outcome is Outcome.DUP
+    assert await client.xlen(Keys(prefix).events(record.id)) < 500
+
+
+async def test_the_recent_index_is_bounded(
+    store: RedisStore, client: Any, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.store.redis.RECENT", 3)
+    records = [new_record(created_at=START + i) for i in range(6)]
+    for record in records:
+        await store.admit(record)
+    assert [r.id for r in await store.recent(10)] == [r.id for r in records[:2:-1]]
+    assert await client.zcard(Keys(prefix).recent) == 3
+
+
+async def test_recent_looks_past_records_that_are_gone(store: RedisStore, client: Any, prefix: str) -> None:
+    records = [new_record(created_at=START + i) for i in range(9)]
+    for record in records:
+        await store.admit(record)
+    await client.delete(*(Keys(prefix).request(r.id) for r in records[3:]))
+    assert [r.id for r in await store.recent(2)] == [records[2].id, records[1].id]
+    assert await client.zcard(Keys(prefix).recent) == 3, "and drops them from the index"
+
+
+async def test_scripts_that_the_server_lost_are_loaded_again(store: RedisStore, client: Any) -> None:
+    record = new_record()
+    author = Author(record)
+    steps = [
+        lambda: store.admit(record, transitions=[author.next(Event.PREFILL_SENT)]),
+        lambda: store.apply([author.next(Event.PREFILL_DONE)]),
+        lambda: store.heartbeat("replica-a", 60),
+        lambda: store.loads([PREFILL]),
+        lambda: store.orphans(),
+        lambda: store.retire("replica-a"),
+    ]
+    for step in steps:
+        await client.script_flush()
+        await step()
+    kept = await store.get(record.id)
+    assert kept is not None
+    assert (kept.state, kept.version) == (State.PREFILLED, 3)
+
+
+async def test_scripts_lost_in_part_step_nothing_twice(store: RedisStore, client: Any) -> None:
+    """As after an upgrade that changed one script: the whole pipeline goes again, and says DUP where it had worked."""
+    record = new_record()
+    await client.script_flush()
+    await store.loads([PREFILL])  # loads them all
+    from gateway.store import scripts
+
+    await client.script_flush()
+    for script in scripts.ALL:
+        if script is not scripts.ENTER:
+            await client.script_load(script.text)
+    sent = Author(record).next(Event.PREFILL_SENT)
+    answers = await store.admit(record, transitions=[sent], loads=places(record, until=START + 1e9))
+    assert [a.outcome for a in answers] == [Outcome.DUP, Outcome.DUP]
+    assert [row.event for row in await store.events(record.id)] == ["admitted", "prefill_sent"]
+    assert await store.loads([PREFILL]) == {PREFILL: 1}
+
+
+async def test_round_trips(redis_url: str, prefix: str) -> None:
+    client, trips = counting_client(redis_url)
+    store = RedisStore(client, prefix=prefix)
+    await store.loads([PREFILL])  # connects, and loads the scripts
+    record = new_record()
+    author = Author(record)
+    until = START + 1e9
+    counted: list[tuple[Callable[[], Awaitable[object]], int]] = [
+        (
+            lambda: store.admit(
+                record, transitions=[author.next(Event.PREFILL_SENT)], loads=places(record, until=until)
+            ),
+            1,
+        ),
+        (lambda: store.apply(author.all(Event.PREFILL_DONE, Event.DECODE_SENT), free=places(record, until=0)[:1]), 1),
+        (lambda: store.apply([author.next(Event.COMPLETED)], free=places(record, until=0), disown="replica-a"), 1),
+        (lambda: store.get(record.id), 1),
+        (lambda: store.events(record.id), 1),
+        (lambda: store.loads([PREFILL, DECODE]), 1),
+        (lambda: store.heartbeat("replica-a", 60), 1),
+        (lambda: store.orphans(), 1),
+        (lambda: store.recent(5), 2),
+        (lambda: store.retire("replica-a"), 1),
+    ]
+    for call, expected in counted:
+        trips.reset()
+        await call()
+        assert trips.count == expected
+    await store.aclose()
+
+
+async def test_a_record_of_another_version_hides_no_other(
+    store: RedisStore, client: Any, prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    strange, plain = new_record(created_at=START + 1), new_record()
+    await store.heartbeat("replica-a", 0)
+    for record in (strange, plain):
+        await store.admit(record)
+    await client.hset(Keys(prefix).request(strange.id), "state", "from_the_future")
+    assert [r.id for r in await store.recent(10)] == [plain.id]
+    assert [r.id for r in await store.orphans()] == [plain.id]
+    assert "from_the_future" in caplog.text
+    await client.hset(Keys(prefix).request(strange.id), "state", "accepted")
+    assert {r.id for r in await store.orphans()} == {strange.id, plain.id}, "its claim was kept"
+
+
+CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
+    "admit": lambda s: s.admit(new_record()),
+    "apply": lambda s: s.apply([Author(new_record()).next(Event.PREFILL_SENT)]),
+    "get": lambda s: s.get("a"),
+    "events": lambda s: s.events("a"),
+    "recent": lambda s: s.recent(1),
+    "loads": lambda s: s.loads([PREFILL]),
+    "heartbeat": lambda s: s.heartbeat("a", 1),
+    "retire": lambda s: s.retire("a"),
+    "orphans": lambda s: s.orphans(),
+    "ping": lambda s: s.ping(),
+}
+
+
+@pytest.mark.parametrize("op", CALLS)
+async def test_a_server_that_is_gone_is_one_kind_of_error(op: str, tmp_path: Any) -> None:
+    store = RedisStore.from_url(f"unix://:s3cret-word@{tmp_path}/nobody.sock")
+    with pytest.raises(StoreUnavailable) as caught:
+        await CALLS[op](store)
+    assert op in caught.value.message
+    assert "s3cret-word" not in caught.value.message
+    await store.aclose()
+
+
+async def test_a_server_may_go_and_come_back() -> None:
+    with EmbeddedValkey() as valkey:
+        store = RedisStore.from_url(valkey.url)
+        await store.admit(new_record())
+        valkey.stop()
+        with pytest.raises(StoreUnavailable):
+            await store.ping()
+        with pytest.raises(StoreUnavailable):
+            await store.admit(new_record())
+    await store.aclose()
+
+
+async def test_a_server_that_says_nothing_is_given_up(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.store.client.TIMEOUT", 0.05)
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    path = f"{tmp_path}/silent.sock"
+    async with await asyncio.start_unix_server(silent, path):
+        store = RedisStore.from_url(f"unix://{path}")
+        with pytest.raises(StoreUnavailable, match="ping"):
+            await store.ping()
+        await store.aclose()
+
+
+async def test_an_answer_that_was_lost_is_asked_for_again_without_a_second_step(redis_url: str, prefix: str) -> None:
+    """The first answer to the admission is thrown away with its connection, after the server has done the work."""
+    client, _ = counting_client(redis_url)
+    pool = client.connection_pool
+    base = pool.connection_class
+    to_lose = [0]
+
+    class Lossy(base):  # type: ignore[misc, valid-type]
+        async def read_response(self, *args: Any, **options: Any) -> Any:
+            answer = await super().read_response(*args, **options)
+            if to_lose[0]:
+                to_lose[0] -= 1
+                await self.disconnect()
+                raise ConnectionError("lost on the way")
+            return answer
+
+    pool.connection_class = Lossy
+    store = RedisStore(client, prefix=prefix)
+    await store.loads([PREFILL])
+    record = new_record()
+    to_lose[0] = 1
+    answers = await store.admit(record, transitions=[Author(record).next(Event.PREFILL_SENT)])
+    assert [a.outcome for a in answers] == [Outcome.DUP, Outcome.DUP]
+    assert [row.event for row in await store.events(record.id)] == ["admitted", "prefill_sent"]
+    await store.aclose()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://localhost:6379",
+        "localhost:6379",
+        "redis://localhost:hunter2",
+        "redis://user:hunt#er2@localhost",
+        "redis://localhost?socket_timeout=hunter2",
+        "redis://localhost?no_such_option=hunter2",
+    ],
+)
+def test_a_url_that_is_none_is_refused_without_its_words(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="expected redis://") as caught:
+        RedisStore.from_url(url)
+    assert "hunt" not in caught.value.message
+    assert "er2" not in caught.value.message
+
+
+@pytest.mark.parametrize("url", ["redis://localhost", "rediss://u:p@localhost:6380/2", "unix:///run/redis.sock?db=1"])
+async def test_the_kinds_of_url(url: str) -> None:
+    await RedisStore.from_url(url).aclose()
