@@ -1,30 +1,51 @@
-"""Errors a person can act on: one message, exit status 2, no traceback."""
+"""How errors look: one message on stderr, no traceback. Status 2 for what a person did wrong, 1 for what broke."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import typer
-from pydantic import ValidationError
 
-from common.errors import DuetError
+from common.errors import ConfigurationError, DuetError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Turns what a person did wrong into a message on stderr."""
+def told(flags: Collection[str] = ()) -> Iterator[None]:
+    """Turns DuetError and pydantic's ValidationError into a message and an exit.
+
+    `flags` are the settings that were given on the command line: the others came from the environment.
+    """
     try:
         yield
-    except ValidationError as e:
-        for fault in e.errors():
-            name = ".".join(str(part) for part in fault["loc"])
-            flag = f"--{name.replace('_', '-')} (DUET_{name.upper()})"
-            typer.echo(f"duet: {flag}: {fault['msg']}; got {_shown(fault['input'])}", err=True)
-        raise typer.Exit(2) from None
     except DuetError as e:
-        typer.echo(f"duet: {e.message}", err=True)
+        complain(e.message)
+        raise typer.Exit(2 if isinstance(e, ConfigurationError) else 1) from None
+    except ValueError as e:
+        faults = _faults(e)
+        if faults is None:
+            raise
+        for name, fault in faults:
+            complain(f"--{name.replace('_', '-')}: {fault}" if name in flags else f"DUET_{name.upper()}: {fault}")
         raise typer.Exit(2) from None
+
+
+def complain(message: str) -> None:
+    typer.echo(f"duet: {message}", err=True)
+
+
+def _faults(error: ValueError) -> list[tuple[str, str]] | None:
+    """Setting and what is wrong with it; None for an error that is not pydantic's. pydantic is slow to import: an
+    error of its own can only be if it is there already."""
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return None
+    return [(str(fault["loc"][0]), f"{fault['msg']}; got {_shown(fault['input'])}") for fault in error.errors()]
 
 
 def _shown(value: object) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import signal
+from contextlib import ExitStack, suppress
 from typing import Annotated, Any
 
 import typer
-from pydantic import SecretStr
 
 from cli.errors import told
 
@@ -15,8 +15,8 @@ Urls = Annotated[list[str] | None, typer.Option(metavar="URL", help="Base URL of
 
 def gateway(
     ctx: typer.Context,
-    host: Annotated[str | None, typer.Option(help="Address to listen on (127.0.0.1).")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on (8000).")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1].")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one [8000].")] = None,
     prefill: Urls = None,
     decode: Urls = None,
     connector: Annotated[str | None, typer.Option(metavar="NAME", help="The engines' KV connector.")] = None,
@@ -31,30 +31,34 @@ def gateway(
     ] = None,
     admin_key: Annotated[str | None, typer.Option(metavar="KEY", help="Key for the admin endpoints.")] = None,
     engine_api_key: Annotated[str | None, typer.Option(metavar="KEY", help="Key that engines ask for.")] = None,
-    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error (info).")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
 ) -> None:
     """Serve the gateway.
 
     Every setting can also come from the environment as DUET_<NAME>, or from a file .env; .env.example lists them all.
+    Keys are better set there: a command line is seen by every user of the machine.
     """
     given = {name: value for name, value in ctx.params.items() if value not in (None, [], ())}
-    with told(), ExitStack() as stack:
+    with told(given), ExitStack() as stack:
         run(given, stack)
 
 
 def run(given: dict[str, Any], stack: ExitStack) -> None:
-    """Starts what is missing and serves. Raises ConfigurationError or ValidationError before it does."""
+    """Starts what is missing and serves. Raises ConfigurationError or pydantic's ValidationError before it does."""
+    from pydantic import SecretStr
+
+    from common.ports import require_free
+    from common.valkey import EmbeddedValkey
     from gateway.bootstrap import engines_of, serve
     from gateway.settings import Settings
 
     settings = Settings(**given)
     engines_of(settings)  # a wrong engine is told before anything is started
-    if settings.redis_url is None:
-        from common.valkey import EmbeddedValkey
-
-        valkey = stack.enter_context(EmbeddedValkey())
-        typer.echo(
-            "no --redis-url: this gateway keeps its records in an embedded Valkey, alone and in memory", err=True
-        )
-        settings = Settings(**given, redis_url=SecretStr(valkey.url))
-    serve(settings)
+    require_free(settings.host, settings.port)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):  # uvicorn ends in order, and then raises the signal that ended it again
+        if settings.redis_url is None:
+            valkey = stack.enter_context(EmbeddedValkey())
+            typer.echo("no Redis URL is set: records are kept in an embedded Valkey, by this gateway alone", err=True)
+            settings = settings.model_copy(update={"redis_url": SecretStr(valkey.url)})
+        serve(settings)

@@ -1,4 +1,4 @@
-"""`duet`: the names of the commands, and how their errors look."""
+"""`duet`: the names of the commands. Each imports what it needs when it is called, so that `--help` is quick."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 app.command("up")(up.up)
 app.command("gateway")(gateway.gateway)

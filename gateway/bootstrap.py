@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from common.clock import SystemClock
-from common.connectors import connector
+from common.connectors import Connector, connector
 from common.engine import Engine, Role
 from common.errors import ConfigurationError
 from common.ids import RandomIds
@@ -65,14 +65,14 @@ def store_of(settings: Settings) -> Store:
     )
 
 
-def build(settings: Settings, *, store: Store | None = None) -> Gateway:
+def build(settings: Settings, *, store: Store | None = None, kv: Connector | None = None) -> Gateway:
     """The whole gateway as one ASGI application; its lifespan starts and stops everything in order.
 
-    `store` replaces Redis (a MemoryStore in tests of one process).
+    `store` and `kv` take the place of what the settings name.
     """
     clock, ids, metrics = SystemClock(), RandomIds(), Metrics()
     replica = f"{socket.gethostname()}-{secrets.token_hex(4)}"
-    kv = connector(settings.connector, lease=settings.kv_lease)
+    kv = kv if kv is not None else connector(settings.connector, lease=settings.kv_lease)
     engines = engines_of(settings)
     store = store if store is not None else store_of(settings)
     key = settings.engine_api_key

@@ -50,6 +50,8 @@ def _server() -> Iterator[str]:
 def docker_answers(host: str) -> bool:
     """Whether a Docker engine answers at `unix://…` or `tcp://…` within a second. Anything else is a no."""
     parts = urlsplit(host)
+    if parts.scheme not in ("unix", "tcp"):
+        return False
     family, address = (
         (socket.AF_UNIX, parts.path)
         if parts.scheme == "unix"

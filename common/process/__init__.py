@@ -1,11 +1,12 @@
 """Child processes that end with their parent, whatever ends it.
 
-    parent ── stdin pipe ──> guard ── own session ──> command ──> its children
-                              │ reads EOF when the parent is gone, SIGKILL included
-                              └ adopts orphans (Linux), and leaves none behind
+    parent ── pipe ──> two guards ──> command, in a session of its own ──> its children
 
-`child.py` starts and stops one, `guard.py` is the small process in between, `parent.py` asks the system to end this
-process with its own parent.
+| module | what is in it |
+| --- | --- |
+| `child.py` | starts a command under guards, and ends it |
+| `guard.py` | the guards: they end everything below them when the pipe is at EOF, SIGKILL of the parent included |
+| `parent.py` | the other direction: ends this process with its own parent |
 """
 
 from common.process.child import Child

@@ -6,18 +6,26 @@ import os
 import signal
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from common.errors import ConfigurationError
+
 GRACE = 10.0
 """Seconds from SIGTERM to SIGKILL."""
+SPARE = 10.0
+"""Seconds beyond the grace time until the guards themselves are given up."""
+TAIL_BYTES = 64 * 1024
+"""How far back `tail` looks."""
+
+_GUARD = Path(__file__).with_name("guard.py")
 
 
 class Child:
-    """Runs under a guard, in a session of its own: a Ctrl-C in the terminal does not reach it, its parent's end does.
+    """Runs under guards, in a session of its own: a Ctrl-C in the terminal does not reach it, its parent's end does.
 
-    stdout and stderr go to `log`. Start it from a thread that lives as long as the child should.
+    stdout and stderr go to `log`. A process that is forked from this one without exec holds the pipe that the guards
+    watch, and puts the end off until it ends too.
     """
 
     def __init__(
@@ -29,7 +37,7 @@ class Child:
         env: Mapping[str, str] | None = None,
         grace: float = GRACE,
     ) -> None:
-        """`env` is added to this process's environment."""
+        """`env` is added to this process's environment, and wins. `grace` is in seconds."""
         self.name = name
         self.command = list(command)
         self.log = log
@@ -38,10 +46,18 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Child:
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as out:
+        """A command that cannot be run is one that ends with 127 and says why in its log.
+
+        Raises ConfigurationError if the log cannot be written.
+        """
+        try:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            out = self.log.open("ab")
+        except OSError as e:
+            raise ConfigurationError(f"{self.name}: the log {self.log} cannot be written: {e.strerror}") from None
+        with out:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "common.process.guard", str(self._grace), *self.command],
+                [sys.executable, "-I", "-S", str(_GUARD), str(self._grace), *self.command],
                 stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -52,12 +68,12 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The guard's; the command is below it."""
+        """The outer guard's; the command is two levels below it."""
         assert self._process is not None, f"{self.name} was not started"
         return self._process.pid
 
     def poll(self) -> int | None:
-        """The exit status, None while it runs."""
+        """The exit status, 128 + n for signal n; None while it runs or before it was started."""
         return None if self._process is None else self._process.poll()
 
     @property
@@ -65,23 +81,22 @@ class Child:
         return self._process is not None and self._process.poll() is None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Raises subprocess.TimeoutExpired."""
+        """The exit status. Raises subprocess.TimeoutExpired after `timeout` seconds."""
         assert self._process is not None, f"{self.name} was not started"
         return self._process.wait(timeout)
 
     def ask_to_stop(self) -> None:
-        """SIGTERM, without waiting; so that several can end at the same time."""
-        if self.running:
-            assert self._process is not None
+        """SIGTERM, without waiting: several can then end at the same time."""
+        if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
 
     def stop(self) -> int | None:
-        """Ends it and waits for that: at most the grace time and what SIGKILL takes. Safe to call again."""
+        """Ends it and waits for that, the grace time and a little more at most; its status. Safe to call again."""
         if self._process is None:
             return None
         self.ask_to_stop()
         try:
-            code = self._process.wait(self._grace + 10)
+            code = self._process.wait(self._grace + SPARE)
         except subprocess.TimeoutExpired:
             self._process.kill()
             code = self._process.wait()
@@ -90,12 +105,14 @@ class Child:
         return code
 
     def tail(self, lines: int = 20) -> str:
-        """The last lines of the log."""
+        """The last lines of the log; empty if there is none."""
         try:
-            with self.log.open(encoding="utf-8", errors="replace") as text:
-                return "".join(deque(text, maxlen=lines)).rstrip()
+            with self.log.open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
+                text = log.read().decode(errors="replace")
         except FileNotFoundError:
             return ""
+        return "\n".join(text.splitlines()[-lines:])
 
     def __enter__(self) -> Child:
         return self.start()

@@ -27,8 +27,9 @@ RECENT = 10_000
 """Requests that the recent index keeps."""
 PAGE = 500
 """Records that one round trip fetches at most."""
-OWNERS_AT_ONCE = 16
+OWNERS_AT_ONCE = 256
 CLAIMS_AT_ONCE = 200
+"""Claims of one owner that a look for orphans takes; it ends once it has found as many."""
 
 
 class RedisStore:
@@ -109,12 +110,12 @@ class RedisStore:
         start = 0
         while len(found) < limit:
             ids = await self._newest(start, size)
-            if not ids:
-                break
-            rows = await self._hashes("recent", ids)
+            rows = await self._hashes("recent", ids) if ids else {}
             found |= {record.id: record for record in readable(rows)}
             gone += [id_ for id_, fields in rows.items() if not fields]
             start += size
+            if len(ids) < size:
+                break
         if gone:
             await self._client.write("recent", lambda pipe: pipe.zrem(self._keys.recent, *gone))
         return list(found.values())[:limit]
@@ -143,6 +144,8 @@ class RedisStore:
         found: list[Record] = []
         for owner in owners:
             found += await self._orphans_of(owner)
+            if len(found) >= CLAIMS_AT_ONCE:
+                break
         return found
 
     async def ping(self) -> float:

@@ -1,4 +1,4 @@
-"""What the gateway adds for itself to what engines are sent, and takes out of what clients get.
+"""What the gateway adds for itself to what engines are sent, and takes out of what clients send and get.
 
 | field | leg | why | in replies |
 | --- | --- | --- | --- |
@@ -7,8 +7,22 @@
 | `return_token_ids` | prefill | so that prefill's reply has those tokens | prefill's reply never reaches a client |
 | `x-request-id` header | both | an id that no other attempt or leg has | stands in the answer's `id` |
 
-What a client sends in a field of `STEERING` is dropped: those fields steer transfers between engines, and a made-up
-value can kill an engine. vLLM reads the same names out of `vllm_xargs`, so they are dropped there too.
+What clients send under these names reaches no engine:
+
+| field | why |
+| --- | --- |
+| `kv_transfer_params`, `ec_transfer_params` | they steer transfers between engines, and a made-up value can kill one |
+| the same names in `vllm_xargs` | vLLM reads them there too, and takes any type |
+| `request_id` | vLLM aborts a transfer under this id: a client could name another one's request |
+
+Kept, because people rightly use them and engines guard them by settings of their own: `priority`, `cache_salt`,
+`session_id`, the rest of `vllm_xargs`, `chat_template`, `mm_processor_kwargs`, `media_io_kwargs`. No header of a
+client reaches an engine, so none can choose a data-parallel rank.
 """
 
+from __future__ import annotations
+
 STEERING = frozenset({"kv_transfer_params", "ec_transfer_params"})
+"""Top-level fields that are the engines' business: in no body of a client, in no reply to one."""
+DROPPED = STEERING | {"request_id"}
+"""Top-level fields of clients that reach no engine."""

@@ -1,23 +1,39 @@
-"""Every error in OpenAI's shape: `{"error": {message, type, param, code}}`, `code` a string or null."""
+"""Every error in OpenAI's shape: `{"error": {message, type, param, code}}`, `code` a string or null.
+
+| what an engine says | what a client gets |
+| --- | --- |
+| 4xx, 5xx in vLLM's shape | the same status, message and `param`; `code` as a string, not as the status again |
+| FastAPI's `{"detail"}`, plain text, nothing | the same status, with the text there is |
+| 401, 403 | 502: it is the gateway's key that the engine refuses |
+| 400 about `kv_transfer_params` | 502: these are the gateway's, not the client's |
+| an error object in a stream or under status 200 | the status that its `code` names, else 500 |
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from common.errors import DuetError, EngineError, EngineRefused
+from common.errors import DuetError, EngineError, EngineRefused, HandoffInvalid
+from gateway.wire.added import STEERING
 
 DONE = b"data: [DONE]\n\n"
+MAX_MESSAGE = 4096
+"""Characters of an engine's message that are passed on: some engines repeat the whole prompt in it."""
+BUSY_RETRY_AFTER = 1.0
+"""Seconds, for an engine that says it is busy (429, 503) and not for how long."""
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _TOO_LONG = ("maximum context length", "maximum model length", "longer than the maximum")
 
 
 def error_body(error: DuetError) -> bytes:
-    return msgspec.json.encode({"error": _shape(error.message, error.type, error.param, error.code)})
+    shape = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
+    return msgspec.json.encode({"error": shape})
 
 
 def error_reply(error: DuetError) -> tuple[int, Sequence[tuple[bytes, bytes]], bytes]:
@@ -27,6 +43,8 @@ def error_reply(error: DuetError) -> tuple[int, Sequence[tuple[bytes, bytes]], b
     if error.retry_after is not None:
         headers.append((b"retry-after", str(math.ceil(error.retry_after)).encode()))
         headers.append((b"retry-after-ms", str(round(error.retry_after * 1000)).encode()))
+    if _is_pointless_to_repeat(error):
+        headers.append((b"x-should-retry", b"false"))
     if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     return error.status, headers, body
@@ -37,35 +55,46 @@ def stream_error(error: DuetError) -> bytes:
     return b"data: " + error_body(error) + b"\n\n" + DONE
 
 
-def refusal(engine: str, status: int, body: bytes) -> EngineError:
-    """An engine's error reply as an error of ours, in the engine's words.
-
-    Takes vLLM's shape (`code` an int), FastAPI's `{"detail"}`, and anything else as text. An engine that refuses the
-    gateway's own key is not the client's fault: that one becomes a 502.
-    """
+def refusal(engine: str, status: int, body: bytes, retry_after: str | None = None) -> EngineError:
+    """An engine's error reply as an error of ours, in the engine's words. `retry_after` is its header's value."""
     told = _told(body)
-    message = str(told.get("message") or f"engine {engine} answered with status {status}")
     if status in (401, 403):
-        return EngineError(f"engine {engine} refused the gateway with status {status}: {message}", engine=engine)
+        return EngineError(f"engine {engine} refused the gateway with status {status}: {told.message}", engine=engine)
     if not 400 <= status <= 599:
         return EngineError(f"engine {engine} answered with status {status}; expected 200", engine=engine)
-    return refused(engine, {**told, "message": message}, status)
+    error = _refused(engine, told, status)
+    if status in (429, 503):
+        error.retry_after = _seconds(retry_after)
+    return error
 
 
-def refused(engine: str, told: Mapping[str, Any], status: int | None = None) -> EngineRefused:
-    """An engine's error object as an error of ours. Without `status` its `code` is taken, where it is one, else 500."""
-    code = told.get("code")
-    if status is None:
-        status = code if isinstance(code, int) and 400 <= code <= 599 else 500
-    message = str(told.get("message") or f"engine {engine} failed")
-    param = told.get("param")
+def refused(engine: str, error: Any) -> EngineError:
+    """An error that came under a good status, as JSON: what stood in `error`."""
+    told = _read(error)
+    named = told.code if isinstance(told.code, int) and 400 <= told.code <= 599 else 500
+    return _refused(engine, told, named)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What an engine said. `code` as it came; `message` may be empty."""
+
+    message: str
+    param: str | None = None
+    code: Any = None
+
+
+def _refused(engine: str, told: _Told, status: int) -> EngineError:
+    message = told.message or f"engine {engine} answered with status {status}"
+    if told.param is not None and told.param.partition(".")[0] in STEERING:
+        return HandoffInvalid(f"engine {engine} refused the handoff: {message}", engine=engine)
     return EngineRefused(
         message,
         engine=engine,
         status=status,
         type=_TYPES.get(status),
-        code=_code(code, status, message),
-        param=param if isinstance(param, str) else None,
+        code=_code(told.code, status, message),
+        param=told.param,
     )
 
 
@@ -80,23 +109,42 @@ def _code(code: Any, status: int, message: str) -> str | None:
     return "engine_error" if status >= 500 else None
 
 
-def _told(body: bytes) -> Mapping[str, Any]:
+def _told(body: bytes) -> _Told:
+    """What an error body says: vLLM's shape (old ones have no `error` around it), FastAPI's, or text."""
     try:
         said = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         said = None
     if isinstance(said, dict):
-        error = said.get("error", said)
-        if isinstance(error, dict) and ("message" in error or "detail" in error):
-            return {**error, "message": _text(error.get("message", error.get("detail")))}
-        if isinstance(error, str):
-            return {"message": error}
-    return {"message": body[:500].decode("utf-8", "replace").strip()}
+        inner = next((said[name] for name in ("error", "message", "detail") if said.get(name) is not None), None)
+        return _read(said if inner is said.get("message") else inner if inner is not None else said)
+    return _Told(body[:MAX_MESSAGE].decode("utf-8", "replace").strip())
+
+
+def _read(error: Any) -> _Told:
+    if not isinstance(error, dict):
+        return _Told(_text(error))
+    message = next((error[name] for name in ("message", "detail") if error.get(name) is not None), "")
+    param = error.get("param")
+    return _Told(_text(message), param if isinstance(param, str) else None, error.get("code"))
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]} ..."
 
 
-def _shape(message: str, type_: str, param: str | None, code: str | None) -> dict[str, Any]:
-    return {"message": message, "type": type_, "param": param, "code": code}
+def _seconds(retry_after: str | None) -> float:
+    """A `Retry-After` in seconds; one that is a date, or no number at all, counts as none."""
+    try:
+        seconds = float(retry_after or "")
+    except ValueError:
+        return BUSY_RETRY_AFTER
+    return seconds if 0 <= seconds < math.inf else BUSY_RETRY_AFTER
+
+
+def _is_pointless_to_repeat(error: DuetError) -> bool:
+    """Clients repeat every 5xx by themselves. A fault of the gateway stays one; an engine's may not be another's."""
+    if isinstance(error, EngineError):
+        return error.status == 501
+    return error.status >= 500 and error.retry_after is None

@@ -14,6 +14,11 @@ chat template arguments, media, documents, truncation, and every field that is n
 | `stream_options` | dropped | refused without `stream` |
 | `stop`, `stop_token_ids`, `min_completion_tokens` | dropped | they could end it early, and shape no prompt |
 | `structured_outputs`, `guided_*` | dropped | they shape the answer; `response_format` and `tool_choice` stay |
+| `allowed_token_ids` | dropped | of end tokens only it would leave, beside `min_tokens`, none to choose |
+| `logprobs`, `top_logprobs`, `logprob_token_ids` | dropped | work for a token that nobody sees; decode has them all |
+| `best_of` | dropped | more sequences than `n`; engines that know it refuse it below `n` |
+| `echo`, `return_prompt_text` | dropped | the prompt's text in a reply that nobody reads |
+| `return_token_ids` | true or dropped | see `takes_prompt_ids` |
 
 Decode gets the client's body, byte for byte in each field, and the connector's parameters.
 """
@@ -25,15 +30,32 @@ from typing import Any
 
 import msgspec
 
-from gateway.wire.request import COMPLETIONS, ClientRequest
+from gateway.wire.request import CHAT, ClientRequest
 
 _ONE, _TRUE, _FALSE = msgspec.Raw(b"1"), msgspec.Raw(b"true"), msgspec.Raw(b"false")
 
 SET = {"max_tokens": _ONE, "min_tokens": _ONE, "ignore_eos": _TRUE, "n": _ONE, "stream": _FALSE}
 SET_IF_GIVEN = {"max_completion_tokens": _ONE, "max_output_tokens": _ONE}
-DROPPED = frozenset({"stream_options", "stop", "stop_token_ids", "min_completion_tokens", "structured_outputs"})
+DROPPED_ON_PREFILL = frozenset(
+    {
+        "allowed_token_ids",
+        "best_of",
+        "echo",
+        "logprob_token_ids",
+        "logprobs",
+        "min_completion_tokens",
+        "return_prompt_text",
+        "return_token_ids",
+        "stop",
+        "stop_token_ids",
+        "stream_options",
+        "structured_outputs",
+        "top_logprobs",
+    }
+)
 DROPPED_PREFIX = "guided_"
 
+_MEDIA = (b'_url"', b'_embeds"', b'"input_image"', b'"input_audio"', b'"image_pil"')
 _encode = msgspec.json.Encoder().encode
 
 
@@ -42,10 +64,10 @@ def prefill_body(request: ClientRequest, params: Mapping[str, Any] | None) -> by
     body: dict[str, Any] = {
         name: SET_IF_GIVEN.get(name, value)
         for name, value in request.fields.items()
-        if name not in DROPPED and not name.startswith(DROPPED_PREFIX)
+        if name not in DROPPED_ON_PREFILL and not name.startswith(DROPPED_PREFIX)
     }
     body.update(SET)
-    if not _has_its_ids(request):
+    if takes_prompt_ids(request):
         body["return_token_ids"] = _TRUE
     if params is not None:
         body["kv_transfer_params"] = params
@@ -53,9 +75,10 @@ def prefill_body(request: ClientRequest, params: Mapping[str, Any] | None) -> by
 
 
 def decode_body(request: ClientRequest, params: Mapping[str, Any] | None, prompt_token_ids: bytes | None) -> bytes:
-    """`prompt_token_ids` is the JSON text of prefill's list, if it returned one.
+    """`params` become `kv_transfer_params`; None sends none.
 
-    vLLM takes the ids for text prompts; with `echo` or media in the messages it reads the messages again by itself.
+    `prompt_token_ids` is the JSON text of prefill's list. Prefill returns one only if it was asked, so it is None for
+    every request that `takes_prompt_ids` says no to.
     """
     if params is None:
         return _encode(request.fields)
@@ -64,6 +87,20 @@ def decode_body(request: ClientRequest, params: Mapping[str, Any] | None, prompt
     return _encode({**request.fields, "kv_transfer_params": params})
 
 
-def _has_its_ids(request: ClientRequest) -> bool:
-    """Whether the client sent token ids itself: both legs then see the same ones anyway."""
-    return request.endpoint == COMPLETIONS and bytes(request.fields.get("prompt", b"")).startswith(b"[")
+def takes_prompt_ids(request: ClientRequest) -> bool:
+    """Whether decode is sent the token ids that prefill made of the prompt, so that it need not make them again.
+
+    | request | | why (vLLM 0.32, `renderers/online_renderer.py`) |
+    | --- | --- | --- |
+    | chat, text only | yes | decode takes them in place of the messages and parses the answer as ever |
+    | chat with media | no | decode must read the messages for the media, and ignores the ids |
+    | chat with `return_prompt_text` | no | decode has the text only if it renders the messages |
+    | completions | no | decode does not look for them: the prompt alone, text or ids, gives the same ones |
+
+    Media are told by their keys. A key has bare quotes, which inside a string are escaped: text about media is text. A
+    kind of media that is not known here does no harm, because decode looks for itself.
+    """
+    if request.endpoint != CHAT or request.has("return_prompt_text"):
+        return False
+    messages = bytes(request.fields["messages"])
+    return not any(key in messages for key in _MEDIA)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from common.errors import EngineBroken
+from gateway.wire.choices import Choice, failed_end
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +23,7 @@ class Prefilled:
     cached_tokens: int | None
 
 
-class _Choice(msgspec.Struct):
-    finish_reason: str | None = None
-    prompt_token_ids: msgspec.Raw = msgspec.Raw(b"null")
+_NULL = msgspec.Raw(b"null")
 
 
 class _Details(msgspec.Struct):
@@ -37,27 +36,37 @@ class _Usage(msgspec.Struct):
 
 
 class _Reply(msgspec.Struct):
-    choices: list[_Choice]
+    choices: list[Choice]
     usage: _Usage | None = None
     kv_transfer_params: dict[str, Any] | None = None
-    prompt_token_ids: msgspec.Raw = msgspec.Raw(b"null")
+    prompt_token_ids: msgspec.Raw = _NULL
 
 
 _decode = msgspec.json.Decoder(_Reply).decode
+_decode_ids = msgspec.json.Decoder(list[Annotated[int, msgspec.Meta(ge=0)]] | None).decode
 
 
 def parse_prefill_reply(engine: str, body: bytes) -> Prefilled:
-    """Raises EngineBroken for a reply that is none, or that ended with `finish_reason` "error"."""
+    """Raises EngineBroken for a reply that is none, that did not end well, or whose token ids are not the prompt's.
+
+    Ids that are not the prompt whose KV waits must not reach decode: a longer prompt there can kill the engine.
+    """
     try:
         reply = _decode(body)
+        ids = _decode_ids(reply.prompt_token_ids)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
         raise EngineBroken(f"prefill engine {engine} answered with no completion: {e}", engine=engine) from None
     if not reply.choices:
         raise EngineBroken(f"prefill engine {engine} answered with no choice; expected one", engine=engine)
-    choice = reply.choices[0]
-    if choice.finish_reason == "error":
-        raise EngineBroken(f"prefill engine {engine} ended with finish_reason error", engine=engine)
+    if end := failed_end(reply.choices):
+        raise EngineBroken(f"prefill engine {engine} ended with finish_reason {end}", engine=engine)
     usage = reply.usage or _Usage()
     details = usage.prompt_tokens_details or _Details()
-    ids = next((bytes(r) for r in (reply.prompt_token_ids, choice.prompt_token_ids) if bytes(r)[:1] == b"["), None)
-    return Prefilled(reply.kv_transfer_params, ids, usage.prompt_tokens, details.cached_tokens)
+    if ids and usage.prompt_tokens is not None and len(ids) != usage.prompt_tokens:
+        raise EngineBroken(
+            f"prefill engine {engine} returned {len(ids)} prompt_token_ids; expected usage.prompt_tokens, "
+            f"{usage.prompt_tokens}",
+            engine=engine,
+        )
+    raw = bytes(reply.prompt_token_ids) if ids else None
+    return Prefilled(reply.kv_transfer_params, raw, usage.prompt_tokens, details.cached_tokens)

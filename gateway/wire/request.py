@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from common.errors import BadRequest, MalformedBody
-from gateway.wire.added import STEERING
+from gateway.wire.added import DROPPED, STEERING
 
 Fields = Mapping[str, msgspec.Raw]
 """Top-level fields, each as the JSON text that the client sent."""
@@ -18,40 +18,76 @@ CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 _PROMPT = {CHAT: ("messages",), COMPLETIONS: ("prompt", "prompt_embeds")}
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_SHOWN = 80
+"""Bytes of a wrong value that its error message shows."""
+
+
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """`fields` are in the client's order, without those that could steer engines (`added.STEERING`)."""
+    """`fields` are in the client's order, without those that no engine may see (`added.DROPPED`).
+
+    A field that came twice counts as its last value, as engines read it. `include_usage` is whether a stream ends
+    with a usage event.
+    """
 
     endpoint: str
     fields: Fields
     model: str
     stream: bool
+    include_usage: bool
+
+    def given(self, name: str) -> bool:
+        """Whether a field is there and is not null."""
+        return bytes(self.fields.get(name, b"null")) != b"null"
 
     def has(self, name: str) -> bool:
         """Whether a field is there and is neither null nor false."""
-        return bytes(self.fields.get(name, b"null")) not in (b"null", b"false")
+        return self.given(name) and bytes(self.fields[name]) != b"false"
+
+    def integer(self, name: str) -> int | None:
+        """A field as an engine reads it where it wants an integer: `-1`, `-1.0` and `"-1"` alike. None if it is none."""
+        try:
+            value = msgspec.json.decode(self.fields.get(name, b"null"))
+            whole = not isinstance(value, float) or value.is_integer()
+            return int(value) if whole and isinstance(value, int | float | str) else None
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            return None
 
 
-def parse(endpoint: str, body: bytes) -> ClientRequest:
-    """Raises MalformedBody for what is no JSON object, BadRequest for a field that the gateway reads and cannot."""
+def parse(endpoint: str, body: bytes, content_type: str | None = None) -> ClientRequest:
+    """`content_type` is the header's value, None if there was none.
+
+    Raises MalformedBody for what is no JSON object, BadRequest for a field that the gateway reads and cannot.
+    """
+    _expect_json(content_type)
     fields = _object(body)
-    for name in STEERING:
+    for name in DROPPED:
         fields.pop(name, None)
-    if b"_transfer_params" in body and "vllm_xargs" in fields:
+    if "vllm_xargs" in fields:
         fields["vllm_xargs"] = _without_steering(fields["vllm_xargs"])
     model = _read(fields, "model", str, "a model name")
-    stream = _read(fields, "stream", bool | None, "true or false", default=False)
-    if not any(name in fields for name in _PROMPT[endpoint]):
+    stream = bool(_read(fields, "stream", bool | None, "true or false", default=None))
+    if all(name not in fields for name in _PROMPT[endpoint]):
         name = _PROMPT[endpoint][0]
         raise BadRequest(f"{name} is missing; expected it for {endpoint}", param=name)
-    return ClientRequest(endpoint, fields, model, bool(stream))
+    return ClientRequest(endpoint, fields, model, stream, _include_usage(fields, stream))
+
+
+def _expect_json(content_type: str | None) -> None:
+    if content_type is None:
+        return
+    media = content_type.partition(";")[0].strip().lower()
+    if media != "application/json":
+        raise MalformedBody(f"the content-type is {content_type[:_SHOWN]!r}; expected application/json")
 
 
 def _object(body: bytes) -> dict[str, msgspec.Raw]:
     try:
-        str(body, "utf-8")
+        str(body, "utf-8")  # the decoder looks into no string that it leaves raw
         return _FIELDS.decode(body)
     except UnicodeDecodeError as e:
         raise MalformedBody(f"the body is not UTF-8: byte {e.object[e.start]:#04x} at {e.start}") from None
@@ -63,6 +99,20 @@ def _object(body: bytes) -> dict[str, msgspec.Raw]:
         raise MalformedBody("the body is nested too deeply") from None
 
 
+def _include_usage(fields: Fields, stream: bool) -> bool:
+    """Checked here because prefill is never sent `stream_options`: without this a wrong one costs a prefill."""
+    expected = "an object with include_usage true or false"
+    options = _read(fields, "stream_options", _StreamOptions | None, expected, default=None)
+    if options is None:
+        return False
+    if not stream and bytes(fields["stream_options"]).translate(None, b" \t\r\n") != b"{}":
+        raise BadRequest(
+            f"stream_options is {_shown(fields['stream_options'])} without stream; expected none unless stream is true",
+            param="stream_options",
+        )
+    return bool(options.include_usage)
+
+
 def _read(fields: Fields, name: str, kind: Any, expected: str, *, default: Any = ...) -> Any:
     raw = fields.get(name)
     if raw is None:
@@ -72,8 +122,11 @@ def _read(fields: Fields, name: str, kind: Any, expected: str, *, default: Any =
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, RecursionError):
-        seen = bytes(raw[:80]).decode("utf-8", "replace")
-        raise BadRequest(f"{name} is {seen}; expected {expected}", param=name) from None
+        raise BadRequest(f"{name} is {_shown(raw)}; expected {expected}", param=name) from None
+
+
+def _shown(raw: msgspec.Raw) -> str:
+    return bytes(raw)[:_SHOWN].decode("utf-8", "replace")
 
 
 def _without_steering(raw: msgspec.Raw) -> msgspec.Raw:
@@ -81,4 +134,6 @@ def _without_steering(raw: msgspec.Raw) -> msgspec.Raw:
         extra = _FIELDS.decode(raw)
     except msgspec.DecodeError:
         return raw  # no object: the engine says so
+    if STEERING.isdisjoint(extra):
+        return raw
     return msgspec.Raw(msgspec.json.encode({k: v for k, v in extra.items() if k not in STEERING}))

@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from common.errors import ConfigurationError, StoreUnavailable
 from common.valkey import EmbeddedValkey
 from gateway.lifecycle import Event, State
+from gateway.store import scripts
 from gateway.store.keys import Keys
 from gateway.store.port import Load, Outcome, Store
 from gateway.store.redis import RedisStore
@@ -157,8 +158,6 @@ async def test_scripts_lost_in_part_step_nothing_twice(store: RedisStore, client
     record = new_record()
     await client.script_flush()
     await store.loads([PREFILL])  # loads them all
-    from gateway.store import scripts
-
     await client.script_flush()
     for script in scripts.ALL:
         if script is not scripts.ENTER:
