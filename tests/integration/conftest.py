@@ -117,7 +117,8 @@ class World:
             await self.engines()
         assert self.prefill is not None
         assert self.decode is not None
-        pair = gateway_before(self.prefill, self.decode, self.redis_url, self.prefix, **options)
+        decode = options.pop("behind", self.decode)
+        pair = gateway_before(self.prefill, decode, self.redis_url, self.prefix, **options)
         return await self._stack.enter_async_context(pair)
 
 

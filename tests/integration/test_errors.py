@@ -67,8 +67,7 @@ async def test_what_decode_refuses_is_400_too(pair: Pair) -> None:
 
 
 async def test_no_routable_engine_is_503_with_retry_after(pair: Pair, world: World) -> None:
-    pair.decode.rule("status", times=10**9)  # requests only; health goes on
-    lonely = await world.gateway(decode=("http://127.0.0.1:9",))
+    lonely = await world.gateway(behind=(pair.decode, "http://127.0.0.1:9"))
     reply = await lonely.chat()
     assert reply.status_code == 503
     assert error_of(reply.json())["code"] == "no_routable_engine"
@@ -137,7 +136,7 @@ async def test_a_failure_after_the_first_byte_is_an_event_and_an_end(pair: Pair,
 
 
 async def test_a_silent_engine_is_given_up(world: World) -> None:
-    pair = await world.gateway(prefill_timeout=0.2, idle_timeout=0.2, unary_timeout=0.2)
+    pair = await world.gateway(connect_timeout=0.2, prefill_timeout=0.2, idle_timeout=0.2, unary_timeout=0.2)
     pair.prefill.rule("hang")
     reply = await pair.chat()
     assert reply.status_code == 504

@@ -6,6 +6,8 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,10 +20,12 @@ from tests.processes import descendants, wait_for_end
 
 
 @pytest.fixture(autouse=True)
-def own_temp(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path_factory.mktemp("t")
-    monkeypatch.setattr("tempfile.tempdir", str(path))
-    return path
+def own_temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the server's directory is made, and nothing else. Not `tmp_path`, which may be too long for a socket; that
+    one is only made before, where it belongs."""
+    with tempfile.TemporaryDirectory(prefix="t-") as path:
+        monkeypatch.setattr("tempfile.tempdir", path)
+        yield Path(path)
 
 
 def directory(url: str) -> Path:
@@ -34,8 +38,8 @@ def test_it_answers_and_leaves_nothing() -> None:
         with redis.Redis.from_url(server.url) as client:
             assert client.set("key", "value", px=60_000)
             assert client.get("key") == b"value"
-        assert server.running
-    assert not server.running
+        assert server.child.running
+    assert not server.child.running
     assert not where.exists()
 
 
@@ -61,7 +65,7 @@ def test_its_log_can_be_kept(tmp_path: Path) -> None:
     with EmbeddedValkey(log=tmp_path / "valkey.log") as server:
         pass
     assert "Ready to accept connections" in (tmp_path / "valkey.log").read_text()
-    assert "bye bye" in server.tail(1)
+    assert "bye bye" in server.child.tail(1)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc: Linux")
@@ -96,7 +100,7 @@ def test_a_server_that_never_answers_is_given_up(own_temp: Path, monkeypatch: py
     server = EmbeddedValkey()
     with pytest.raises(ConfigurationError, match="did not start; it said:\nthinking"):
         server.start()
-    assert not server.running
+    assert not server.child.running
 
 
 def test_a_temporary_folder_that_is_too_deep_for_a_socket(own_temp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
