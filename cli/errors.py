@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import typer
 
 from common.errors import ConfigurationError, DuetError
-
-if TYPE_CHECKING:
-    from pydantic import ValidationError
 
 
 @contextmanager
@@ -39,8 +35,7 @@ def complain(message: str) -> None:
 
 
 def _faults(error: ValueError) -> list[tuple[str, str]] | None:
-    """Setting and what is wrong with it; None for an error that is not pydantic's. pydantic is slow to import: an
-    error of its own can only be if it is there already."""
+    """Each setting and what is wrong with it; None for an error that is not pydantic's."""
     from pydantic import ValidationError
 
     if not isinstance(error, ValidationError):

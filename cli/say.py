@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import httpx
 import typer
 
+from cli.errors import complain
+
+if TYPE_CHECKING:
+    import httpx
+
 URL = "http://127.0.0.1:8000"
+CONNECT_WITHIN = 5.0
+SILENT_FOR = 600.0
+"""Seconds: a big prompt on a small machine takes its time until the first word."""
 
 
 class SayFailed(Exception):
@@ -19,63 +26,90 @@ class SayFailed(Exception):
 def say(
     text: Annotated[str, typer.Argument(help="What to say.")],
     url: Annotated[str, typer.Option(envvar="DUET_URL", help="The gateway.")] = URL,
-    model: Annotated[str | None, typer.Option(help="By default the first one that the gateway serves.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model's name [the first one that is served].")] = None,
     system: Annotated[str | None, typer.Option(help="A system message before it.")] = None,
     api_key: Annotated[str | None, typer.Option(envvar="DUET_API_KEY", help="A client's key.")] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer in tokens.")] = 256,
     temperature: Annotated[float | None, typer.Option(min=0, help="0 for the likeliest answer.")] = None,
 ) -> None:
     """Say something and stream the answer to the terminal."""
-    headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-    messages = [{"role": "system", "content": system}] if system else []
+    import httpx
+
+    timeout = httpx.Timeout(SILENT_FOR, connect=CONNECT_WITHIN)
+    try:
+        with httpx.Client(base_url=url, headers=_authorization(api_key), timeout=timeout) as client:
+            body = request(text, model or first_model(client), system, max_tokens, temperature)
+            show(stream(client, body))
+    except SayFailed as e:
+        complain(str(e))
+        raise typer.Exit(1) from None
+    except (httpx.HTTPError, httpx.InvalidURL) as e:
+        complain(f"{url}: {e or type(e).__name__}")
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def request(text: str, model: str, system: str | None, max_tokens: int, temperature: float | None) -> dict[str, Any]:
+    messages = [{"role": "system", "content": system}] if system is not None else []
     body: dict[str, Any] = {
+        "model": model,
         "messages": [*messages, {"role": "user", "content": text}],
         "max_tokens": max_tokens,
         "stream": True,
     }
-    if temperature is not None:
-        body["temperature"] = temperature
+    return body if temperature is None else body | {"temperature": temperature}
+
+
+def show(pieces: Iterator[str]) -> None:
+    """As they come. Whatever ends them, the line is ended too."""
+    begun = False
     try:
-        with httpx.Client(base_url=url, headers=headers, timeout=httpx.Timeout(600, connect=5)) as client:
-            body["model"] = model or first_model(client)
-            for piece in stream(client, body):
-                typer.echo(piece, nl=False)
-        typer.echo()
-    except SayFailed as e:
-        typer.echo(f"duet: {e}", err=True)
-        raise typer.Exit(1) from None
-    except httpx.HTTPError as e:
-        typer.echo(f"duet: {url}: {e or type(e).__name__}", err=True)
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        typer.echo()
-        raise typer.Exit(130) from None
+        for piece in pieces:
+            begun = True
+            typer.echo(piece, nl=False)
+    finally:
+        if begun:
+            typer.echo()
 
 
 def first_model(client: httpx.Client) -> str:
+    """Raises SayFailed if the server has none, or is no OpenAI server."""
     reply = client.get("/v1/models")
     _expect_ok(reply)
-    models = reply.json()["data"]
+    try:
+        models = [str(model["id"]) for model in reply.json()["data"]]
+    except (ValueError, KeyError, TypeError):
+        raise SayFailed(f"{reply.url} is no list of models; is this a Duet gateway?") from None
     if not models:
         raise SayFailed("the gateway serves no model yet")
-    return str(models[0]["id"])
+    return models[0]
 
 
 def stream(client: httpx.Client, body: dict[str, Any]) -> Iterator[str]:
-    """The pieces of the answer as they come. Raises SayFailed with the server's message."""
+    """The pieces of the answer as they come. Raises SayFailed with the server's message, or if the stream is cut."""
     with client.stream("POST", "/v1/chat/completions", json=body) as reply:
         if reply.status_code != 200:
             reply.read()
             _expect_ok(reply)
         for line in reply.iter_lines():
-            data = line.removeprefix("data:").strip()
-            if not line.startswith("data:") or data == "[DONE]":
+            if not line.startswith("data:"):
                 continue
+            data = line.removeprefix("data:").strip()
+            if data == "[DONE]":
+                return
             event = json.loads(data)
             if "error" in event:
                 raise SayFailed(event["error"]["message"])
             for choice in event["choices"]:
                 yield choice["delta"].get("content") or ""
+    raise SayFailed("the answer broke off")
+
+
+def _authorization(key: str | None) -> dict[str, str]:
+    """The variable may hold several keys, as the gateway's own does: any of them will do."""
+    keys = (key or "").replace(",", " ").split()
+    return {"authorization": f"Bearer {keys[0]}"} if keys else {}
 
 
 def _expect_ok(reply: httpx.Response) -> None:
@@ -84,5 +118,5 @@ def _expect_ok(reply: httpx.Response) -> None:
     try:
         message = reply.json()["error"]["message"]
     except (ValueError, KeyError, TypeError):
-        message = reply.text[:200]
+        message = reply.text.strip()[:200] or reply.reason_phrase
     raise SayFailed(f"{reply.status_code}: {message}")

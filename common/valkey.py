@@ -34,12 +34,10 @@ class EmbeddedValkey:
         return f"unix://{self._socket}"
 
     @property
-    def running(self) -> bool:
-        return self._child is not None and self._child.running
-
-    def tail(self, lines: int = 20) -> str:
-        """The last lines of its log."""
-        return "" if self._child is None else self._child.tail(lines)
+    def child(self) -> Child:
+        """The server's process, for whoever watches it."""
+        assert self._child is not None, "the embedded Valkey was not started"
+        return self._child
 
     def start(self) -> EmbeddedValkey:
         """Returns when it answers. Raises ConfigurationError with the log's last lines if it does not."""
@@ -92,8 +90,8 @@ class EmbeddedValkey:
     def _wait_until_it_answers(self) -> None:
         until = time.monotonic() + READY_WITHIN
         while not self._answers():
-            if not self.running or time.monotonic() > until:
-                raise ConfigurationError(f"the embedded Valkey did not start; it said:\n{self.tail()}")
+            if not self.child.running or time.monotonic() > until:
+                raise ConfigurationError(f"the embedded Valkey did not start; it said:\n{self.child.tail()}")
             time.sleep(0.01)
 
     def _answers(self) -> bool:

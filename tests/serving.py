@@ -10,10 +10,6 @@ from typing import Any
 
 import uvicorn
 
-from engines.sim.app import create_app
-from engines.sim.engine import SimEngine
-from engines.sim.server import SimProtocol
-
 
 class _Server(uvicorn.Server):
     @contextmanager
@@ -50,12 +46,3 @@ def bound() -> socket.socket:
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
     return sock
-
-
-@asynccontextmanager
-async def sim(**settings: Any) -> AsyncIterator[tuple[SimEngine, str]]:
-    """A simulated engine and its URL."""
-    sock = bound()
-    engine = SimEngine(port=sock.getsockname()[1], **settings)
-    async with serving(create_app(engine), sock, http=SimProtocol) as url:
-        yield engine, url

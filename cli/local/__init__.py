@@ -1,5 +1,9 @@
 """Everything on one machine, as `duet up` runs it.
 
-`plan.py` says what is started and how, `checklist.py` shows how far it has come, `supervise.py` starts it, watches it
-and ends it, `hello.py` is what is printed when it is ready.
+| module | what is in it |
+| --- | --- |
+| `model.py`, `plan.py` | what is started, and how; nothing runs yet |
+| `checklist.py` | how far it has come, on the terminal |
+| `supervise.py`, `signals.py` | starts it, watches it, and ends it |
+| `hello.py` | what is printed when it is ready |
 """

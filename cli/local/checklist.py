@@ -3,39 +3,62 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Self, TextIO
+from enum import StrEnum
+from typing import Self
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
-_MARKS = {"waiting": "[dim]·[/]", "running": "[cyan]…[/]", "done": "[green]✓[/]", "failed": "[red]✗[/]"}
+
+class State(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+_MARKS = {
+    State.WAITING: Text("·", "dim"),
+    State.RUNNING: Text("…", "cyan"),
+    State.DONE: Text("✓", "green"),
+    State.FAILED: Text("✗", "red"),
+}
 
 
 @dataclass(slots=True)
 class Item:
+    """One thing to be done. Times are seconds of the checklist's clock."""
+
     name: str
-    state: str = "waiting"
+    state: State = State.WAITING
     note: str = ""
     started: float | None = None
     ended: float | None = None
 
-    def seconds(self, now: float) -> float | None:
+    def took(self, now: float) -> float:
+        """Seconds so far, or in all."""
         if self.started is None:
-            return None
-        return (self.ended if self.ended is not None else now) - self.started
+            return 0.0
+        return (now if self.ended is None else self.ended) - self.started
 
 
 class Checklist:
-    """Use as a context manager. `clock` gives seconds."""
+    """Use as a context manager; items are called by their names."""
 
     def __init__(
-        self, names: list[str], *, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        names: Iterable[str],
+        *,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`clock` gives seconds."""
         self.items = {name: Item(name) for name in names}
-        self._console = Console(file=out, highlight=False)
+        self._console = console or Console()
         self._clock = clock
         self._live = Live(self, console=self._console, refresh_per_second=4) if self._console.is_terminal else None
 
@@ -49,40 +72,38 @@ class Checklist:
             self._live.stop()
 
     def start(self, name: str, note: str = "") -> None:
-        item = self.items[name]
-        item.state, item.started, item.note = "running", self._clock(), note
-        self._say(item)
+        self.items[name].started = self._clock()
+        self._change(name, State.RUNNING, note)
 
     def progress(self, name: str, note: str) -> None:
-        item = self.items[name]
-        if item.note != note:
-            item.note = note
-            self._say(item)
+        """How far it has come; nothing is said again that was said last."""
+        if note != self.items[name].note:
+            self._change(name, State.RUNNING, note)
 
     def done(self, name: str, note: str = "") -> None:
-        self._end(name, "done", note)
+        self.items[name].ended = self._clock()
+        self._change(name, State.DONE, note)
 
     def failed(self, name: str) -> None:
-        self._end(name, "failed", self.items[name].note)
+        """Keeps the note: how far it had come."""
+        self.items[name].ended = self._clock()
+        self._change(name, State.FAILED, self.items[name].note)
 
-    def _end(self, name: str, state: str, note: str) -> None:
+    def _change(self, name: str, state: State, note: str) -> None:
         item = self.items[name]
-        item.state, item.note, item.ended = state, note, self._clock()
-        if item.started is None:
-            item.started = item.ended
-        self._say(item)
-
-    def _say(self, item: Item) -> None:
+        item.state, item.note = state, note
         if self._live is None:
-            seconds = item.seconds(self._clock()) or 0.0
-            note = f" ({item.note})" if item.note else ""
-            self._console.print(f"{item.state:8}{seconds:6.1f} s  {item.name}{note}", markup=False, soft_wrap=True)
+            line = f"{state:8}{item.took(self._clock()):6.1f} s  {name}" + (f" ({note})" if note else "")
+            self._console.print(Text(line), soft_wrap=True)
 
     def __rich__(self) -> Table:
         table = Table.grid(padding=(0, 2))
+        table.add_column()
+        table.add_column()
+        table.add_column(justify="right")
+        table.add_column(overflow="ellipsis", no_wrap=True)
         now = self._clock()
         for item in self.items.values():
-            seconds = item.seconds(now)
-            shown = "" if seconds is None else f"{seconds:.1f} s"
-            table.add_row(_MARKS[item.state], item.name, shown, f"[dim]{item.note}[/]")
+            took = "" if item.started is None else f"{item.took(now):.1f} s"
+            table.add_row(_MARKS[item.state], Text(item.name), took, Text(item.note, "dim"))
         return table

@@ -1,31 +1,53 @@
-"""What is printed when everything runs: lines to paste."""
+"""What is printed when everything runs: lines to paste, so they begin at the left margin."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+QUESTION = "What is the capital of France?"
 
-def hello(url: str, model: str, logs: Path) -> str:
-    return f"""
-Ready. Try:
 
-  curl -N {url}/v1/chat/completions -H 'content-type: application/json' \\
-    -d '{{"model": "{model}", "stream": true, "max_tokens": 64,
-         "messages": [{{"role": "user", "content": "What is the capital of France?"}}]}}'
+def hello(url: str, model: str, logs: Path, *, keyed: bool = False) -> str:
+    """`keyed` says that clients need a key; the lines take it from DUET_API_KEY."""
+    return "\n".join(
+        [
+            "",
+            "Ready. To try it:",
+            "",
+            *_curl(url, model, keyed),
+            "",
+            "In Python, with the package openai:",
+            "",
+            *_python(url, model, keyed),
+            "",
+            f'Or: duet say "{QUESTION}" --url {url}',
+            "",
+            f"Engines   {url}/admin/topology",
+            f"Requests  {url}/admin/requests",
+            f"Logs      {logs}",
+            "",
+            "Ctrl-C ends everything.",
+        ]
+    )
 
-or in Python, with the package openai:
 
-  from openai import OpenAI
-  client = OpenAI(base_url="{url}/v1", api_key="none")
-  for chunk in client.chat.completions.create(model="{model}", stream=True, max_tokens=64,
-          messages=[{{"role": "user", "content": "What is the capital of France?"}}]):
-      print(chunk.choices[0].delta.content or "", end="", flush=True)
+def _curl(url: str, model: str, keyed: bool) -> list[str]:
+    return [
+        f"curl -N {url}/v1/chat/completions -H 'content-type: application/json' \\",
+        *(['  -H "authorization: Bearer $DUET_API_KEY" \\'] if keyed else []),
+        f"""  -d '{{"model": "{model}", "stream": true, "max_tokens": 64,""",
+        f"""       "messages": [{{"role": "user", "content": "{QUESTION}"}}]}}'""",
+    ]
 
-or: duet say "What is the capital of France?" --url {url}
 
-Engines   {url}/admin/topology
-Requests  {url}/admin/requests
-Logs      {logs}
-
-Ctrl-C ends everything.
-"""
+def _python(url: str, model: str, keyed: bool) -> list[str]:
+    key = 'os.environ["DUET_API_KEY"]' if keyed else '"none"'
+    return [
+        *(["import os"] if keyed else []),
+        "from openai import OpenAI",
+        f'client = OpenAI(base_url="{url}/v1", api_key={key})',
+        f'messages = [{{"role": "user", "content": "{QUESTION}"}}]',
+        f'stream = client.chat.completions.create(model="{model}", messages=messages, max_tokens=64, stream=True)',
+        "for chunk in stream:",
+        '    print(chunk.choices[0].delta.content or "", end="", flush=True)',
+    ]

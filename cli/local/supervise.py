@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import signal
+import os
 import time
-from collections.abc import Sequence
-from types import FrameType
+from contextlib import suppress
+from datetime import UTC, datetime
 
 import typer
 
+from cli.errors import complain
 from cli.local.checklist import Checklist
 from cli.local.hello import hello
-from cli.local.plan import Plan, log_dir
+from cli.local.plan import Plan
+from cli.local.signals import StopSignal
+from common.cache import cache_dir
 from common.errors import ConfigurationError, DuetError
 from common.ports import require_free
 from common.process import Child
@@ -21,149 +24,137 @@ from engines.thinker.launch import device_of
 from engines.thinker.ready import Readiness, phase_of
 
 LOOK_EVERY = 0.25
-GATEWAY_WITHIN = 30.0
+"""Seconds between two looks at what is started and what runs."""
+GATEWAY_WITHIN = 60.0
+"""Seconds from the gateway's start to its first answer: long, for a machine that is busy."""
+LAST_WORDS = 30
+"""Lines of a log that are shown when its process ends by itself."""
+STREAMS_MAY_END = "5"
+"""Seconds that running answers have after Ctrl-C."""
 
 
 def run(plan: Plan) -> int:
-    """Until Ctrl-C or SIGTERM (0), or until one part ends (1). Raises DuetError for what never came up."""
-    require_free(plan.host, plan.port)
-    local = Local(plan)
-    for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(sig, local.asked_to_stop)
+    """Until Ctrl-C or SIGTERM (0), or until one part ends by itself (1).
+
+    Raises ConfigurationError for a port that is taken or a model that cannot be made, and EngineStartFailed for what
+    did not come up, with the end of its log.
+    """
+    require_free(plan.settings.host, plan.port)
+    stop = StopSignal()
+    stop.listen()
+    local = Local(plan, stop)
     try:
         local.start()
-        if not local.stopping:
-            typer.echo(hello(plan.url, plan.served_name, local.logs))
+        if not stop.asked:
+            typer.echo(hello(plan.url, plan.model.name, local.logs, keyed=plan.keyed))
         return local.watch()
     finally:
         local.stop()
 
 
 class Local:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, stop: StopSignal) -> None:
         self.plan = plan
-        self.logs = log_dir()
-        self.stopping = False
-        self._valkey = EmbeddedValkey()
-        self._engines: list[tuple[EngineSpec, Child]] = []
+        self.logs = cache_dir() / "logs" / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"
+        self._stop = stop
+        self._valkey = EmbeddedValkey(log=self.logs / "valkey.log")
+        self._engines: list[Child] = []
         self._gateway: Child | None = None
 
-    def asked_to_stop(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal ends everything in order. A second one ends this process: its children end with it."""
-        if self.stopping:
-            signal.signal(sig, signal.SIG_DFL)
-            signal.raise_signal(sig)
-        self.stopping = True
-
     def start(self) -> None:
-        """Raises DuetError naming the part that did not come up, with the end of its log."""
-        names = ["model", "valkey", *self._engine_names(), "gateway"]
-        with Checklist(names) as checklist:
-            self._model(checklist)
-            if self.stopping:
+        """Returns when everything answers, or early when it is asked to stop. Raises as `run` says."""
+        names = self.plan.engine_names
+        with Checklist(["model", "valkey", *names, "gateway"]) as checklist:
+            self._make_model(checklist)
+            if self._stop.asked:
                 return
+            specs = self.plan.engines()
+            looks = [self._start_engine(checklist, name, spec) for name, spec in zip(names, specs, strict=True)]
             checklist.start("valkey")
             self._valkey.start()
             checklist.done("valkey")
-            self._start_engines(checklist, names[2:-1])
-            if self.stopping:
+            self._wait(checklist, looks)
+            if self._stop.asked:
                 return
-            self._start_gateway(checklist)
+            self._start_gateway(checklist, specs)
 
     def watch(self) -> int:
-        """Waits for a signal (0) or for a part that ends by itself (1)."""
-        while not self.stopping:
-            for child in self._children():
-                if not child.running:
-                    typer.echo(
-                        f"duet: {child.name} ended with status {child.poll()}; the end of {child.log}:", err=True
-                    )
-                    typer.echo(child.tail(30), err=True)
+        """Waits for a signal (0), or for a part that ends by itself (1): then it says which, and its last words."""
+        while not self._stop.asked:
+            for part in (*self._engines, self._gateway, self._valkey.child):
+                if part is not None and not part.running:
+                    complain(f"{part.name} ended with status {part.poll()}; the end of {part.log}:")
+                    typer.echo(part.tail(LAST_WORDS), err=True)
                     return 1
-            if not self._valkey.running:
-                typer.echo("duet: valkey ended", err=True)
-                return 1
             time.sleep(LOOK_EVERY)
         return 0
 
     def stop(self) -> None:
+        with suppress(OSError):  # the terminal may be gone
+            typer.echo("\nStopping.", err=True)
         if self._gateway is not None:
             self._gateway.stop()
-        for _, child in self._engines:
-            child.ask_to_stop()
-        for _, child in self._engines:
-            child.stop()
+        for engine in self._engines:
+            engine.ask_to_stop()
+        for engine in self._engines:
+            engine.stop()
         self._valkey.stop()
 
-    def _engine_names(self) -> list[str]:
-        counts = {"prefill": self.plan.prefill, "decode": self.plan.decode}
-        return [f"{role} engine {n + 1}" for role, count in counts.items() for n in range(count)]
-
-    def _children(self) -> Sequence[Child]:
-        children = [child for _, child in self._engines]
-        return children if self._gateway is None else [*children, self._gateway]
-
-    def _model(self, checklist: Checklist) -> None:
-        checklist.start("model", self.plan.served_name)
-        make = self.plan.make_model()
+    def _make_model(self, checklist: Checklist) -> None:
+        model = self.plan.model
+        checklist.start("model", model.name)
+        make = model.make()
         if make is None:
-            checklist.done("model", f"{self.plan.served_name}, from {self.plan.model_dir}")
+            checklist.done("model", f"{model.name}, from {model.directory}")
             return
-        log = self.logs / "model.log"
-        child = Child("model", make, log=log).start()
-        try:
-            while child.running and not self.stopping:
-                checklist.progress("model", _last_line(child) or self.plan.served_name)
+        with Child("model", make, log=self.logs / "model.log") as child:
+            while child.running and not self._stop.asked:
+                checklist.progress("model", child.tail(1)[:80] or model.name)
                 time.sleep(LOOK_EVERY)
-        finally:
-            code = child.stop()
-        if code and not self.stopping:
+        if self._stop.asked:
+            return
+        if child.poll() != 0:
             checklist.failed("model")
             raise ConfigurationError(
-                f"the model {self.plan.model!r} could not be made; the end of {log}:\n{child.tail(20)}"
+                f"the model {model.name!r} could not be made; the end of {child.log}:\n{child.tail(LAST_WORDS)}"
             )
-        checklist.done("model", f"{self.plan.served_name}, made in {self.plan.model_dir}")
+        checklist.done("model", f"{model.name}, made in {model.directory}")
 
-    def _start_engines(self, checklist: Checklist, names: Sequence[str]) -> None:
-        waiting = []
-        for name, spec in zip(names, self.plan.engines(), strict=True):
-            device = device_of(spec)
-            log = self.logs / f"{name.replace(' ', '-')}.log"
-            child = Child(name, command(spec, device=device), log=log, env=environment(spec, device=device)).start()
-            self._engines.append((spec, child))
-            waiting.append(Readiness(child, f"http://{spec.host}:{spec.port}"))
-            checklist.start(name, "starting")
-        while waiting and not self.stopping:
+    def _start_engine(self, checklist: Checklist, name: str, spec: EngineSpec) -> Readiness:
+        device = device_of(spec)
+        env = environment(spec, device=device)
+        child = Child(name, command(spec, device=device), log=self.logs / f"{name}.log", env=env).start()
+        self._engines.append(child)
+        checklist.start(name, "starting")
+        return Readiness(child, f"http://{spec.host}:{spec.port}")
+
+    def _start_gateway(self, checklist: Checklist, engines: list[EngineSpec]) -> None:
+        argv = self.plan.gateway(engines, self._valkey.url)
+        env = {"DUET_SHUTDOWN_GRACE": STREAMS_MAY_END}
+        self._gateway = Child("gateway", argv, log=self.logs / "gateway.log", env=env).start()
+        checklist.start("gateway")
+        self._wait(checklist, [Readiness(self._gateway, self.plan.url, within=GATEWAY_WITHIN)])
+
+    def _wait(self, checklist: Checklist, looks: list[Readiness]) -> None:
+        """Until all of them answer, or it is asked to stop."""
+        waiting = list(looks)
+        while waiting and not self._stop.asked:
             for one in list(waiting):
-                if self._look(checklist, one):
-                    checklist.done(one.child.name)
+                if self._answers(checklist, one):
+                    checklist.done(one.child.name, one.url)
                     waiting.remove(one)
                 elif phase := _phase(one.child):
                     checklist.progress(one.child.name, phase)
             time.sleep(LOOK_EVERY)
 
-    def _start_gateway(self, checklist: Checklist) -> None:
-        checklist.start("gateway")
-        argv = self.plan.gateway([spec for spec, _ in self._engines], self._valkey.url)
-        self._gateway = Child("gateway", argv, log=self.logs / "gateway.log").start()
-        ready = Readiness(self._gateway, self.plan.url, within=GATEWAY_WITHIN)
-        while not self.stopping and not self._look(checklist, ready):
-            time.sleep(LOOK_EVERY)
-        checklist.done("gateway", self.plan.url)
-
-    def _look(self, checklist: Checklist, ready: Readiness) -> bool:
+    def _answers(self, checklist: Checklist, one: Readiness) -> bool:
         try:
-            return ready.look()
+            return one.look()
         except DuetError:
-            checklist.failed(ready.child.name)
+            checklist.failed(one.child.name)
             raise
 
 
 def _phase(child: Child) -> str | None:
     """How far a start has come, by the newest line of its log that says so."""
     return next((phase for line in reversed(child.tail(40).splitlines()) if (phase := phase_of(line))), None)
-
-
-def _last_line(child: Child) -> str | None:
-    lines = child.tail(1).splitlines()
-    return lines[-1][:80] if lines else None

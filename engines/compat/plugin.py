@@ -9,21 +9,20 @@ are imported. It may be called more than once in a process.
 
 from __future__ import annotations
 
-import importlib
-import importlib.machinery
+import math
 import os
-import sys
 import time
-from importlib.util import find_spec
-from types import ModuleType
-from typing import Any
 
-YIELD_US = 50.0
+from common.errors import ConfigurationError
+from engines.compat.nixl import serve_nixl
+
+YIELD_US = "50"
 
 
 def register() -> None:
+    """Raises ConfigurationError for a variable that cannot be read: the engine then does not start."""
     if _on_cpu():
-        sleep_instead_of_yield(float(os.environ.get("DUET_YIELD_US", YIELD_US)))
+        sleep_instead_of_yield(_microseconds(os.environ.get("DUET_YIELD_US", YIELD_US)))
         serve_nixl(progress_thread=os.environ.get("DUET_NIXL_PROGRESS_THREAD") == "1")
 
 
@@ -33,35 +32,18 @@ def _on_cpu() -> bool:
     return bool(current_platform.is_cpu())
 
 
+def _microseconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ConfigurationError(f"DUET_YIELD_US {text!r}: expected microseconds, 0 or more")
+    return value
+
+
 def sleep_instead_of_yield(microseconds: float) -> None:
     """A waiting worker then leaves its core to others: a spinning one is starved for seconds by newer schedulers."""
     if microseconds > 0 and hasattr(os, "sched_yield"):
         seconds = microseconds * 1e-6
         os.sched_yield = lambda: time.sleep(seconds)
-
-
-def serve_nixl(*, progress_thread: bool) -> None:
-    """Puts `nixl`, `nixl._api` and `nixl._bindings` in place from `nixl_cu12`, if that is what is installed."""
-    if "nixl" in sys.modules or find_spec("nixl") is not None or find_spec("nixl_cu12") is None:
-        return
-    api, bindings = (importlib.import_module(f"nixl_cu12.{name}") for name in ("_api", "_bindings"))
-    served = ModuleType("nixl._api")
-    served.__dict__.update({k: v for k, v in vars(api).items() if not k.startswith("__")})
-    served.nixl_agent_config = _config_class(api.nixl_agent_config, progress_thread)  # type: ignore[attr-defined]
-    package = ModuleType("nixl")
-    package.__path__ = []
-    package.__spec__ = importlib.machinery.ModuleSpec("nixl", loader=None, is_package=True)
-    package._api = served  # type: ignore[attr-defined]
-    package._bindings = bindings  # type: ignore[attr-defined]
-    sys.modules.update({"nixl": package, "nixl._api": served, "nixl._bindings": bindings})
-
-
-def _config_class(base: Any, progress_thread: bool) -> Any:
-    class AgentConfig(base):  # type: ignore[misc]
-        """NIXL's agent configuration; the progress thread is as set here unless a caller sets it itself."""
-
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            kwargs.setdefault("enable_prog_thread", progress_thread)
-            super().__init__(*args, **kwargs)
-
-    return AgentConfig

@@ -1,9 +1,18 @@
-"""The HTTP face: vLLM's paths, and `/sim/…` to look inside and to make things go wrong."""
+"""The HTTP face: vLLM's paths, and `/sim/…` to look inside and to make things go wrong.
+
+| path | |
+| --- | --- |
+| `GET /health`, `GET /v1/models`, `GET /metrics`, `POST /v1/chat/completions`, `POST /v1/completions` | vLLM's |
+| `GET /sim/calls` | what was asked, oldest first |
+| `GET`, `POST`, `DELETE /sim/faults` | the faults in force; one more, as JSON of `faults.Fault`; none |
+| `POST /sim/kv/fetch`, `POST /sim/kv/release` | the side channel between engines |
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from typing import Any
@@ -14,14 +23,21 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from engines.sim import shapes, words
-from engines.sim.engine import Call, Job, SimEngine, SimRefused
+from engines.sim import replies, shapes
+from engines.sim.ask import Ask, SimRefused, read
+from engines.sim.calls import Call
+from engines.sim.engine import DEAD, GenerationFailed, SimEngine
 from engines.sim.faults import Fault
+from engines.sim.metrics import exposition
 from engines.sim.server import BREAK_OFF
+from engines.sim.shapes import Head
+
+LEFT = 499
+"""What stands in a call's `status` where its client left before there was one. It is never sent."""
 
 
 def create_app(engine: SimEngine) -> Starlette:
-    face = Face(engine)
+    face, inside = Face(engine), Inside(engine)
     return Starlette(
         routes=[
             Route("/health", face.health),
@@ -29,160 +45,176 @@ def create_app(engine: SimEngine) -> Starlette:
             Route("/v1/chat/completions", face.complete, methods=["POST"]),
             Route("/v1/completions", face.complete, methods=["POST"]),
             Route("/metrics", face.metrics),
-            Route("/sim/kv/{id}", face.fetch, methods=["POST"]),
-            Route("/sim/faults", face.fail, methods=["POST"]),
-            Route("/sim/calls", face.calls),
+            Route("/sim/kv/{what}", inside.kv, methods=["POST"]),
+            Route("/sim/faults", inside.faults, methods=["GET", "POST", "DELETE"]),
+            Route("/sim/calls", inside.calls),
         ]
     )
 
 
 class Face:
+    """What vLLM shows."""
+
     def __init__(self, engine: SimEngine) -> None:
         self.engine = engine
+        self._created = int(time.time())
 
     async def health(self, request: Request) -> Response:
-        return Response()
+        fault = self.engine.faults.take("health")
+        if fault is not None and fault.mode == "drop":
+            request.scope["extensions"][BREAK_OFF]()
+        if fault is not None and fault.mode in ("drop", "hang"):
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+            return Response(status_code=LEFT)
+        if fault is not None and fault.mode == "status":
+            return Response(status_code=fault.status)
+        return Response(status_code=503 if self.engine.dead else 200)
 
     async def models(self, request: Request) -> Response:
-        card = {"id": self.engine.model, "object": "model", "created": 0, "owned_by": "vllm", "root": "sim",
-                "parent": None, "max_model_len": self.engine.max_model_len, "permission": []}  # fmt: skip
-        return JSONResponse({"object": "list", "data": [card]})
+        if not self._may(request):
+            return JSONResponse({"error": "Unauthorized"}, status_code=401)
+        return JSONResponse(shapes.models(self.engine.model, self.engine.max_model_len, self._created))
 
     async def metrics(self, request: Request) -> Response:
-        self.engine.kv.expire()
-        labels = f'engine="0",model_name="{self.engine.model}"'
-        lines = [f"vllm:num_requests_running{{{labels}}} {self.engine.running}"]
-        for source in ("local_compute", "local_cache_hit", "external_kv_transfer"):
-            count = float(self.engine.sources[source])
-            lines.append(f'vllm:prompt_tokens_by_source_total{{{labels},source="{source}"}} {count}')
-        lines.append(f"vllm:nixl_num_kv_expired_reqs_total{{{labels}}} {float(self.engine.kv.expired)}")
-        return PlainTextResponse("\n".join(lines) + "\n")
-
-    async def fetch(self, request: Request) -> Response:
-        held = self.engine.kv.fetch(request.path_params["id"])
-        return JSONResponse(asdict(held) if held is not None else None)
-
-    async def fail(self, request: Request) -> Response:
-        self.engine.faults.append(Fault.of(await request.json()))
-        return Response(status_code=204)
-
-    async def calls(self, request: Request) -> Response:
-        return JSONResponse([asdict(call) for call in self.engine.calls])
+        return PlainTextResponse(exposition(self.engine))
 
     async def complete(self, request: Request) -> Response:
-        try:
-            body = await request.json()
-        except ValueError as e:
-            return _error(400, f"JSON decode error: {e}", "BadRequestError")
-        call = self.engine.record(request.url.path, dict(request.headers), json.loads(json.dumps(body)))
-        chat = request.url.path.endswith("/chat/completions")
-        id_ = f"{'chatcmpl' if chat else 'cmpl'}-{request.headers.get('x-request-id') or uuid4().hex}"
-        self.engine.running += 1
-        try:
-            return await self._answer(request, call, chat, id_, body)
-        except SimRefused as e:
-            call.end = "done"
-            return _error(e.status, e.message, e.type, e.param)
-        finally:
-            self.engine.running -= 1
+        raw = await request.body()
+        call = Call(request.method, request.url.path, dict(request.headers), _json(raw))
+        self.engine.calls.append(call)
+        if not self._may(request):
+            reply: Response = JSONResponse({"error": "Unauthorized"}, status_code=401)
+        else:
+            reply = await self._answered(request, call, raw)
+        call.status = reply.status_code
+        if not isinstance(reply, StreamingResponse):
+            call.close("done")
+        return reply
 
-    async def _answer(self, request: Request, call: Call, chat: bool, id_: str, body: dict[str, Any]) -> Response:
-        fault = self.engine.fault()
+    def _may(self, request: Request) -> bool:
+        key = self.engine.api_key
+        return key is None or request.headers.get("authorization") == f"Bearer {key}"
+
+    async def _answered(self, request: Request, call: Call, raw: bytes) -> Response:
+        fault = self.engine.faults.take(call.leg)
         if fault is not None and fault.mode == "status":
-            raise SimRefused(fault.status, fault.message, "InternalServerError")
-        if fault is not None and fault.mode == "drop":
-            call.end = "broke off"
-            request.scope["extensions"][BREAK_OFF]()
-            return Response()
-        work = asyncio.ensure_future(self._work(chat, id_, body, fault))
+            return _error(fault.status, fault.message, "InternalServerError")
+        if self.engine.dead:
+            return _error(500, DEAD, "InternalServerError")
+        chat = call.path.endswith("/chat/completions")
+        try:
+            ask = read(chat, raw, model=self.engine.model, max_model_len=self.engine.max_model_len)
+        except SimRefused as e:
+            await self.engine.refused(call.body)
+            return _refusal(e)
+        id_ = f"{'chatcmpl' if chat else 'cmpl'}-{request.headers.get('x-request-id') or uuid4().hex[:16]}"
+        head = Head(chat, id_, self.engine.model, int(time.time()))
+        work = asyncio.ensure_future(self._work(request, head, ask, call, fault))
         if not await _or_left(request, work):
-            call.end = "client left"
-            return Response(status_code=499)
-        job, tokens = work.result()
-        if body.get("stream"):
-            events = self._stream(call, job, fault, request.scope["extensions"][BREAK_OFF])
-            return StreamingResponse(events, media_type="text/event-stream")
-        call.end = "done"
-        return JSONResponse(self._reply(job, tokens, fault))
+            call.close("client left")
+            return Response(status_code=LEFT)
+        return work.result()
 
-    async def _work(self, chat: bool, id_: str, body: dict[str, Any], fault: Fault | None) -> tuple[Job, list[int]]:
+    async def _work(self, request: Request, head: Head, ask: Ask, call: Call, fault: Fault | None) -> Response:
+        break_off = request.scope["extensions"][BREAK_OFF]
+        if fault is not None and fault.mode == "drop":
+            call.close("broke off")
+            await _broken(break_off)
         if fault is not None and fault.mode == "hang":
             await asyncio.Event().wait()
-        job = await self.engine.accept(chat, id_, body)
-        return job, [] if body.get("stream") else [token async for token in self.engine.tokens(job)]
+        if ask.stream:
+            return StreamingResponse(self._events(head, ask, call, fault, break_off), media_type="text/event-stream")
+        self.engine.running += 1
+        try:
+            body = await replies.whole(self.engine, head, ask, call, fault)
+        except GenerationFailed as e:
+            return _error(500, str(e), "InternalServerError")
+        finally:
+            self.engine.running -= 1
+        if fault is not None and fault.mode == "drop_midway":
+            return _half(call, body, break_off)
+        return JSONResponse(body)
 
-    def _reply(self, job: Job, tokens: list[int], fault: Fault | None) -> dict[str, Any]:
-        kv = self.engine.handoff(job)
-        if kv is not None and fault is not None and fault.mode == "null_handoff":
-            kv = None
-        if kv is not None and fault is not None and fault.mode == "partial_handoff":
-            del kv[fault.without]
-        finish = "error" if fault is not None and fault.mode == "finish_error" else "length"
-        wants = bool(job.body.get("return_token_ids"))
-        text = "".join(map(words.decode, tokens))
-        ids, prompt_ids = (tokens, job.prompt) if wants else (None, None)
-        choices = [shapes.choice(job.chat, i, text, finish, ids, prompt_ids) for i in range(job.body.get("n") or 1)]
-        use = shapes.usage(len(job.prompt), len(tokens) * len(choices), job.cached)
-        return shapes.reply(job.chat, job.id, self.engine.model, choices, use, kv, prompt_ids)
-
-    async def _stream(
-        self, call: Call, job: Job, fault: Fault | None, break_off: Callable[[], None]
+    async def _events(
+        self, head: Head, ask: Ask, call: Call, fault: Fault | None, break_off: Callable[[], None]
     ) -> AsyncIterator[str]:
         self.engine.running += 1
         try:
-            async for event in self._events(job, fault):
-                if event is None:
-                    call.end = "broke off"
-                    break_off()
-                    return
+            async for event in replies.stream(self.engine, head, ask, call, fault):
                 yield event
-            call.end = "done"
+            call.close("done")
+        except replies.BrokeOff:
+            call.close("broke off")
+            await _broken(break_off)
         finally:
             self.engine.running -= 1
-            call.end = call.end or "client left"
-
-    async def _events(self, job: Job, fault: Fault | None) -> AsyncIterator[str | None]:
-        """The stream's events; None where the connection breaks off."""
-        chat, model, wants = job.chat, self.engine.model, bool(job.body.get("return_token_ids"))
-        if chat:
-            role = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
-            yield _event(shapes.chunk(chat, job.id, model, [role], prompt_token_ids=job.prompt if wants else None))
-        count = 0
-        async for token in self.engine.tokens(job):
-            if fault is not None and count == fault.after:
-                async for event in self._fail(fault):
-                    yield event
-                if fault.mode == "error_event":
-                    return
-            count += 1
-            finish = None if count < job.limit else _finish(fault)
-            ids = [token] if wants else None
-            yield _event(shapes.chunk(chat, job.id, model, [shapes.delta(chat, 0, words.decode(token), finish, ids)]))
-        if (job.body.get("stream_options") or {}).get("include_usage"):
-            yield _event(shapes.chunk(chat, job.id, model, [], usage=shapes.usage(len(job.prompt), count, job.cached)))
-        if fault is None or fault.mode != "no_done":
-            yield "data: [DONE]\n\n"
-
-    async def _fail(self, fault: Fault) -> AsyncIterator[str | None]:
-        if fault.mode == "drop_midway":
-            yield None
-        if fault.mode == "hang_midway":
-            await asyncio.Event().wait()
-        if fault.mode == "error_event":
-            yield _event(shapes.error(fault.message, 500, type_="InternalServerError"))
-            yield "data: [DONE]\n\n"
+            call.close("client left")  # unless it is closed already
 
 
-def _finish(fault: Fault | None) -> str:
-    return "error" if fault is not None and fault.mode == "finish_error" else "length"
+class Inside:
+    """What only the simulator shows."""
+
+    def __init__(self, engine: SimEngine) -> None:
+        self.engine = engine
+
+    async def kv(self, request: Request) -> Response:
+        names = await request.json()
+        if names["engine"] != self.engine.id:
+            return JSONResponse({"error": f"this is engine {self.engine.id}"}, status_code=404)
+        if request.path_params["what"] == "release":
+            self.engine.kv.release(names["request"])
+            return JSONResponse({})
+        return JSONResponse({"state": self.engine.kv.fetch(names["request"])})
+
+    async def faults(self, request: Request) -> Response:
+        if request.method == "DELETE":
+            self.engine.faults.clear()
+        if request.method == "POST":
+            try:
+                self.engine.faults.append(Fault.of(await request.json()))
+            except ValueError as e:
+                return _error(400, str(e), "BadRequestError")
+        return JSONResponse([asdict(fault) for fault in self.engine.faults])
+
+    async def calls(self, request: Request) -> Response:
+        return JSONResponse([{**asdict(call), "leg": call.leg} for call in self.engine.calls])
 
 
-def _event(body: dict[str, Any]) -> str:
-    return f"data: {json.dumps(body, separators=(',', ':'), ensure_ascii=False)}\n\n"
+def _json(raw: bytes) -> Any:
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return None
 
 
 def _error(status: int, message: str, type_: str, param: str | None = None) -> Response:
     return JSONResponse(shapes.error(message, status, type_=type_, param=param), status_code=status)
+
+
+def _refusal(e: SimRefused) -> Response:
+    """vLLM's shape; FastAPI's for a body that could not even be read as text."""
+    if not e.type:
+        return JSONResponse({"detail": e.message}, status_code=e.status)
+    return _error(e.status, e.message, e.type, e.param)
+
+
+def _half(call: Call, body: Any, break_off: Callable[[], None]) -> Response:
+    whole = json.dumps(body).encode()
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield whole[: len(whole) // 2]
+        call.close("broke off")
+        await _broken(break_off)
+
+    headers = {"content-length": str(len(whole))}
+    return StreamingResponse(parts(), headers=headers, media_type="application/json")
+
+
+async def _broken(break_off: Callable[[], None]) -> None:
+    """Ends the connection, and waits for the server to see that and to cancel this: nothing more may be sent."""
+    break_off()
+    await asyncio.Event().wait()
 
 
 async def _or_left(request: Request, work: asyncio.Future[Any]) -> bool:

@@ -3,65 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
 import httpx
 
-from engines.sim import words
-from engines.sim.faults import Fault
-from engines.sim.kv import KvShelf
+from engines.sim import handoff, words
+from engines.sim.answer import Answer, Delta, Prefilled
+from engines.sim.ask import Ask
+from engines.sim.calls import Call
+from engines.sim.faults import Fault, Faults
+from engines.sim.handoff import Fate
+from engines.sim.kv import FREED, KvShelf
 
-BLOCK = 16
-
-
-@dataclass(slots=True)
-class Call:
-    """One request as it came. `end` is `done`, `client left`, `broke off` or None while it runs."""
-
-    path: str
-    headers: dict[str, str]
-    body: Any
-    at: float
-    end: str | None = None
+DEAD = "EngineCore encountered an issue. See stack trace (above) for the root cause."
 
 
 @dataclass(slots=True)
 class Latency:
-    """Seconds: for each prompt token, and between two tokens."""
+    """Seconds: for each prompt token that is computed, between two tokens, for each prompt token that is fetched."""
 
     per_prompt_token: float = 0.0
     between_tokens: float = 0.0
+    per_fetched_token: float = 0.0
 
 
-@dataclass(slots=True)
-class Job:
-    """One accepted request. `state` is the checksum after the prompt."""
-
-    chat: bool
-    id: str
-    body: dict[str, Any]
-    prompt: list[int]
-    state: int
-    limit: int
-    cached: int
-
-
-class SimRefused(Exception):
-    """A request that vLLM refuses, in its words."""
-
-    def __init__(self, status: int, message: str, type_: str = "BadRequestError", param: str | None = None) -> None:
-        super().__init__(message)
-        self.status, self.message, self.type, self.param = status, message, type_, param
+class GenerationFailed(Exception):
+    """What vLLM tells as a 500, or, once the stream has begun, as an error event. The message is all there is."""
 
 
 @dataclass
 class SimEngine:
-    """`port` is where it serves: its handoffs name it. Set faults with `rule`, read what came in `calls`."""
+    """`port` is where it serves: its handoffs name it. Set faults with `rule`, read what came in `calls`.
+
+    It takes every leg, whatever asks. `end_every` makes one of so many tokens the end token; 0 lets every answer run
+    to its length. With `api_key`, `/v1/…` wants it as a bearer token. `dead` is set by what kills a real engine.
+    """
 
     model: str = "sim"
     host: str = "127.0.0.1"
@@ -69,110 +49,108 @@ class SimEngine:
     max_model_len: int = 4096
     lease: float = 30.0
     latency: Latency = field(default_factory=Latency)
+    end_every: int = 0
+    recompute: bool = False
+    """Whether KV that cannot be fetched is computed again: vLLM's `kv_load_failure_policy`; `fail` otherwise."""
+    api_key: str | None = None
     calls: list[Call] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
+    faults: Faults = field(default_factory=Faults)
     sources: Counter[str] = field(default_factory=Counter)
     """Prompt tokens by source, as vLLM's metric counts them."""
+    generated: int = 0
     running: int = 0
+    failed_transfers: int = 0
+    dead: bool = False
     id: str = field(default_factory=lambda: str(uuid4()))
 
     def __post_init__(self) -> None:
         self.kv = KvShelf(self.lease)
 
-    def rule(self, mode: Any, **fields: Any) -> None:
-        self.faults.append(Fault(mode=mode, **fields))
+    def rule(self, mode: Any, **values: Any) -> None:
+        self.faults.append(Fault.of({"mode": mode, **values}))
 
-    def fault(self) -> Fault | None:
-        """The fault in force for a new request, which uses it up by one."""
-        if not self.faults:
-            return None
-        first = self.faults[0]
-        first.times -= 1
-        if first.times <= 0:
-            self.faults.pop(0)
-        return first
+    async def prefill(self, ask: Ask) -> list[Prefilled]:
+        """The KV of each prompt, computed or fetched. Raises GenerationFailed; waits for ever where vLLM does."""
+        if self.dead:
+            raise GenerationFailed(DEAD)
+        return [await self._prefill(ask.kv, prompt) for prompt in ask.prompts]
 
-    async def accept(self, chat: bool, id_: str, body: dict[str, Any]) -> Job:
-        """Checks a request as vLLM does and computes its prompt. Raises SimRefused."""
-        if body.get("model") != self.model:
-            raise SimRefused(404, f"The model `{body.get('model')}` does not exist.", "NotFoundError", "model")
-        if body.get("stream_options") and not body.get("stream"):
-            raise SimRefused(400, "Stream options can only be defined when `stream=True`.", param="stream_options")
-        kv = body.get("kv_transfer_params") or {}
-        given = kv.pop("prompt_token_ids", None)
-        prompt = given if given is not None and not body.get("echo") else words.render(body)
-        limit = self._limit(chat, body, len(prompt))
-        if self.latency.per_prompt_token:
-            await asyncio.sleep(self.latency.per_prompt_token * len(prompt))
-        state = await self._remote(kv, len(prompt)) if kv.get("do_remote_prefill") else None
-        source = "local_compute" if state is None else "external_kv_transfer"
-        self.sources[source] += len(prompt)
-        state = words.absorb(0, prompt) if state is None else state
-        return Job(chat, id_, body, prompt, state, limit, int(kv.get("remote_prefill_cached_tokens") or 0))
-
-    async def tokens(self, job: Job) -> AsyncIterator[int]:
-        state, seed = job.state, int(job.body.get("seed") or 0)
-        for n in range(job.limit):
-            if n and self.latency.between_tokens:
+    async def answer(self, ask: Ask, prompts: list[Prefilled]) -> AsyncIterator[tuple[Answer, Delta]]:
+        """Every choice of every prompt, a token of each in turn."""
+        live = [
+            Answer(at * ask.n + i, prompt, ask, ask.limits[at], self.end_every)
+            for at, prompt in enumerate(prompts)
+            for i in range(ask.n)
+        ]
+        while live:
+            for one in live:
+                self.generated += 1
+                yield one, one.step()
+            live = [one for one in live if one.finish is None]
+            if live and self.latency.between_tokens:
                 await asyncio.sleep(self.latency.between_tokens)
-            token = words.next_token(state, seed)
-            state = words.absorb(state, [token])
-            yield token
 
-    def handoff(self, job: Job) -> dict[str, Any] | None:
-        """What a NIXL producer returns (vLLM 0.32, `nixl/pull_scheduler.py`)."""
-        if not (job.body.get("kv_transfer_params") or {}).get("do_remote_decode"):
+    def handoff(self, request_id: str, ask: Ask, prompts: list[Prefilled]) -> dict[str, Any] | None:
+        """The first prompt's, as vLLM does it: a list of prompts cannot be handed over."""
+        if not ask.kv.get("do_remote_decode"):
             return None
-        request_id = f"{job.id}-{uuid4().hex[:8]}"
-        self.kv.put(request_id, len(job.prompt), job.state)
-        blocks = -(-len(job.prompt) // BLOCK)
-        return {
-            "do_remote_prefill": True,
-            "do_remote_decode": False,
-            "remote_block_ids": [list(range(1, blocks + 1))],
-            "remote_engine_id": self.id,
-            "remote_request_id": request_id,
-            "remote_host": self.host,
-            "remote_port": self.port,
-            "tp_size": 1,
-            "dcp_size": 1,
-            "pp_size": 1,
-            "remote_num_tokens": len(job.prompt),
-            "remote_blocks_expiry_time": None,
-            "transfer_mode": "pull",
-            "remote_prefill_cached_tokens": 0,
-        }
+        first = prompts[0]
+        inner = f"{request_id}{'' if ask.chat else '-0'}-{uuid4().hex[:8]}"
+        self.kv.put(inner, len(first.tokens), first.state)
+        return handoff.returned(
+            engine=self.id,
+            request=inner,
+            host=self.host,
+            port=self.port,
+            tokens=len(first.tokens),
+            blocks=list(range(1, 1 + -(-len(first.tokens) // handoff.BLOCK))),
+            cached=0,
+        )
 
-    def _limit(self, chat: bool, body: dict[str, Any], prompt: int) -> int:
-        room = self.max_model_len - prompt
-        if room < 1:
-            raise SimRefused(
-                400,
-                f"This model's maximum context length is {self.max_model_len} tokens. However, your request has "
-                f"{prompt} input tokens. Please reduce the length of the input messages.",
-                param="input_tokens",
-            )
-        asked = body.get("max_completion_tokens") if chat else None
-        asked = asked or body.get("max_tokens") or (room if chat else 16)
-        if asked > room:
-            raise SimRefused(
-                400,
-                f"This model's maximum context length is {self.max_model_len} tokens. However, you requested {asked} "
-                f"output tokens and your prompt contains {prompt} input tokens.",
-                param="max_tokens",
-            )
-        return int(asked)
+    async def refused(self, body: Any) -> None:
+        """A decode that was refused lets the prefill engine free what it holds for it, as vLLM does."""
+        kv = body.get("kv_transfer_params") if isinstance(body, dict) else None
+        if isinstance(kv, dict) and kv.get("do_remote_prefill") and all(name in kv for name in handoff.ADDRESS):
+            try:
+                await self._ask_holder(kv, "release")
+            except (httpx.HTTPError, GenerationFailed):
+                self.failed_transfers += 1
 
-    async def _remote(self, kv: dict[str, Any], prompt: int) -> int | None:
-        """Fetches KV from where the handoff says. Dies, as vLLM does, where the handoff is not whole."""
-        if kv["remote_num_tokens"] < prompt:
-            raise AssertionError("the prompt is longer than what was prefilled")
-        url = f"http://{kv['remote_host']}:{kv['remote_port']}/sim/kv/{kv['remote_request_id']}"
-        async with httpx.AsyncClient(trust_env=False) as client:
-            found = (await client.post(url)).json()
-        return found["state"] if found is not None else None
+    async def _prefill(self, kv: Mapping[str, Any], prompt: tuple[int, ...]) -> Prefilled:
+        fate = handoff.fate(kv, len(prompt))
+        if fate is Fate.DIES:
+            self.dead = True
+            raise GenerationFailed(DEAD)
+        if fate is Fate.HANGS:
+            await asyncio.Event().wait()
+        if fate is Fate.LOADS:
+            state = await self._fetched(kv, len(prompt))
+            if state is not None:
+                self.sources["external_kv_transfer"] += len(prompt)
+                return Prefilled(prompt, state, int(kv.get("remote_prefill_cached_tokens") or 0))
+        await asyncio.sleep(self.latency.per_prompt_token * len(prompt))
+        self.sources["local_compute"] += len(prompt)
+        return Prefilled(prompt, words.absorb(0, prompt), 0)
 
-    def record(self, path: str, headers: dict[str, str], body: Any) -> Call:
-        call = Call(path, headers, body, time.time())
-        self.calls.append(call)
-        return call
+    async def _fetched(self, kv: Mapping[str, Any], prompt: int) -> int | None:
+        """The KV that the handoff names, right or not; None if it is to be computed again."""
+        try:
+            found = await self._ask_holder(kv, "fetch")
+        except (httpx.HTTPError, GenerationFailed):
+            self.failed_transfers += 1
+            if self.recompute:
+                return None
+            raise GenerationFailed("Internal server error") from None
+        await asyncio.sleep(self.latency.per_fetched_token * prompt)
+        return int(found.get("state", FREED))
+
+    async def _ask_holder(self, kv: Mapping[str, Any], what: str) -> Mapping[str, Any]:
+        """NIXL's side channel, as far as there is one here. The holder knows its own engine id and no other."""
+        url = f"http://{kv['remote_host']}:{kv['remote_port']}/sim/kv/{what}"
+        names = {"engine": kv["remote_engine_id"], "request": kv["remote_request_id"]}
+        async with httpx.AsyncClient(trust_env=False, verify=False) as client:
+            reply = await client.post(url, json=names)
+        if reply.status_code != 200:
+            raise GenerationFailed(f"{url} answered with {reply.status_code}")
+        found: Mapping[str, Any] = reply.json()
+        return found

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 BREAK_OFF = "sim.break_off"
-"""In the scope's `extensions`: a function that ends the connection with a reset, as a dying engine does."""
+"""In the scope's `extensions`: a function that ends the connection at once, as a dying engine does."""
 
 
 class SimProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope.setdefault("extensions", {})[BREAK_OFF] = self.transport.abort  # type: ignore[index]
+        extensions: dict[str, Any] = {BREAK_OFF: self.transport.abort}
+        self.scope["extensions"] = extensions

@@ -1,36 +1,47 @@
-"""A tokenizer of bytes and words, and a "model" whose next token is a checksum of all tokens before it."""
+"""A tokenizer of bytes and words, and a "model" whose next token is a checksum of all tokens before it.
+
+| ids | what they are |
+| --- | --- |
+| 0 | the end token: nothing else is special |
+| 3 to 258 | bytes: what prompts are made of |
+| 300 to 999 | words: what answers are made of, ` w0` to ` w699` |
+"""
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+END = 0
 BYTE_BASE = 3
 WORD_BASE = 300
 WORDS = 700
 VOCABULARY = WORD_BASE + WORDS
+
+SHAPING = ("messages", "tools", "tool_choice", "response_format", "reasoning_effort", "chat_template_kwargs")
+"""All that a chat template may put into a prompt. Here it does: a leg that loses one of them has another prompt."""
 
 
 def encode(text: str) -> list[int]:
     return [BYTE_BASE + byte for byte in text.encode()]
 
 
-def decode(token: int) -> str:
-    """A generated token's text: a word with its number. Bytes of a prompt come back as Latin-1."""
-    return f" w{token - WORD_BASE}" if token >= WORD_BASE else chr(max(0, token - BYTE_BASE))
+def decode(tokens: Iterable[int]) -> str:
+    """The text of these tokens; bytes that are no UTF-8 become replacement characters."""
+    return b"".join(map(_piece, tokens)).decode(errors="replace")
 
 
-def render(body: dict[str, Any]) -> list[int]:
-    """The prompt's tokens: everything that shapes a chat prompt, as JSON; or a completion's text or ids."""
-    if "messages" in body:
-        shaping = ("messages", "tools", "tool_choice", "response_format", "reasoning_effort", "chat_template_kwargs")
-        return encode(json.dumps([body.get(name) for name in shaping]))
-    prompt = body["prompt"]
-    if isinstance(prompt, list) and len(prompt) == 1 and not isinstance(prompt[0], int):
-        (prompt,) = prompt
-    return encode(prompt) if isinstance(prompt, str) else list(prompt)
+def _piece(token: int) -> bytes:
+    if token >= WORD_BASE:
+        return b" w%d" % (token - WORD_BASE)
+    return bytes([token - BYTE_BASE]) if BYTE_BASE <= token < BYTE_BASE + 256 else b""
+
+
+def render(chat: Mapping[str, Any]) -> list[int]:
+    """The prompt of a chat body: everything that shapes it, as JSON."""
+    return encode(json.dumps([chat.get(name) for name in SHAPING], ensure_ascii=False))
 
 
 def absorb(state: int, tokens: Iterable[int]) -> int:
@@ -40,5 +51,9 @@ def absorb(state: int, tokens: Iterable[int]) -> int:
     return state
 
 
-def next_token(state: int, seed: int = 0) -> int:
-    return WORD_BASE + zlib.crc32(seed.to_bytes(8, "little", signed=True), state) % WORDS
+def next_token(state: int, seed: int = 0, *, end_every: int = 0) -> int:
+    """The token that follows; one of `end_every` is the end token, none if 0."""
+    drawn = zlib.crc32(seed.to_bytes(8, "little", signed=True), state)
+    if end_every and (drawn >> 16) % end_every == 0:
+        return END
+    return WORD_BASE + drawn % WORDS

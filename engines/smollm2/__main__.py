@@ -1,32 +1,23 @@
-"""`python -m engines.smollm2 OUT`: makes the model unless the folder has it. Says what it does, a line each."""
+"""`python -m engines.smollm2 OUT`: makes the model unless the folder is there. Says what it does, a line each."""
 
 from __future__ import annotations
 
+import argparse
 import sys
-import tempfile
+from functools import partial
 from pathlib import Path
 
 from common.errors import DuetError
-from engines.models import made_once
-from engines.smollm2.convert import convert
-from engines.smollm2.fetch import fetch_gguf
-
-
-def make(directory: Path) -> None:
-    with tempfile.TemporaryDirectory() as scratch:
-        print("downloading SmolLM2-135M-Instruct (98 MB)", flush=True)
-        gguf_file = fetch_gguf(Path(scratch))
-        print("converting it to float32", flush=True)
-        convert(gguf_file, directory)
+from engines.smollm2.prepare import prepare
 
 
 def main() -> None:
-    out = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(prog="python -m engines.smollm2", description="Makes SmolLM2-135M-Instruct.")
+    parser.add_argument("out", type=Path, help="the folder to make")
     try:
-        made_once(out, make)
+        print(prepare(parser.parse_args().out, say=partial(print, flush=True)))
     except DuetError as e:
         sys.exit(e.message)
-    print(out)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """From a Llama-family GGUF file to a Hugging Face folder: dequantized, renamed, q and k put back in order.
 
 llama.cpp stores the rotary pairs of q and k side by side, Hugging Face as two halves; a model whose pairs are not put
-back talks nonsense. `loss_on_english` tells the two apart.
+back talks nonsense. The weights do not go through transformers' own
+GGUF loading, which needs a further package.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+
+from common.errors import ConfigurationError
 
 _LAYER = {
     "attn_q": "self_attn.q_proj",
@@ -25,7 +28,10 @@ _TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output
 
 
 def convert(gguf_file: Path, directory: Path, *, dtype: str = "float32") -> None:
-    """Fills `directory` with config, tokenizer, chat template and one safetensors file of `dtype`."""
+    """Fills `directory` with config, tokenizer, chat template and one safetensors file of `dtype`.
+
+    Raises ConfigurationError for a file that holds another kind of model.
+    """
     import gguf
     import torch
     from transformers import AutoTokenizer, LlamaForCausalLM
@@ -33,12 +39,16 @@ def convert(gguf_file: Path, directory: Path, *, dtype: str = "float32") -> None
     reader = gguf.GGUFReader(str(gguf_file))
     values = {key: field.contents() for key, field in reader.fields.items()}
     if values["general.architecture"] != "llama":
-        raise ValueError(f"{gguf_file.name} has architecture {values['general.architecture']!r}; expected 'llama'")
+        raise ConfigurationError(
+            f"{gguf_file.name} has architecture {values['general.architecture']!r}; expected 'llama'"
+        )
     config = _config(values, tied="output.weight" not in {t.name for t in reader.tensors})
     model = LlamaForCausalLM(config).to(getattr(torch, dtype))
     missing, unexpected = model.load_state_dict(_weights(reader, config, getattr(torch, dtype)), strict=False)
     if unexpected or set(missing) - {"lm_head.weight"}:
-        raise ValueError(f"{gguf_file.name} does not fit its config: missing {missing}, unexpected {unexpected}")
+        raise ConfigurationError(
+            f"{gguf_file.name} does not fit its config: missing {missing}, unexpected {unexpected}"
+        )
     model.tie_weights()
     model.save_pretrained(directory, safe_serialization=True)
     ends = {"eos_token_id": config.eos_token_id, "pad_token_id": config.pad_token_id}
@@ -95,15 +105,3 @@ def _halves(value: Any, heads: int) -> Any:
     """`[heads * head_dim, hidden]`, each head's rows from pairs side by side to two halves."""
     rows, hidden = value.shape
     return value.reshape(heads, rows // heads // 2, 2, hidden).transpose(1, 2).reshape(rows, hidden)
-
-
-def loss_on_english(directory: Path) -> float:
-    """Cross entropy in nats a token on plain English: about 3 for this model, 10 for one put together wrong."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    text = "The quick brown fox jumps over the lazy dog. Paris is the capital of France and London is that of England."
-    ids = AutoTokenizer.from_pretrained(directory)(text, return_tensors="pt").input_ids
-    model = AutoModelForCausalLM.from_pretrained(directory).eval()
-    with torch.no_grad():
-        return float(model(ids, labels=ids).loss)

@@ -1,7 +1,7 @@
-"""From a spec to vLLM's command line and environment. Pure, but for `exec_thinker`.
+"""From a spec to vLLM's command line and environment.
 
 What CPUs need was found by running it there: eager execution, blocks of 32 tokens (16 fail), float32, a KV cache of a
-fixed size, threads that are not bound to cores, one OpenMP thread, and NIXL's transport over TCP on the loopback.
+fixed size, threads that are not bound to cores, one OpenMP thread, and UCX over TCP.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+from importlib.metadata import version
 from typing import NoReturn
 
 from common.connectors import Connector, connector
+from engines.thinker.address import is_loopback, reached_at
 from engines.thinker.spec import EngineSpec
 
 CPU_BLOCK_SIZE = 32
@@ -21,9 +23,12 @@ CPU_KV_GIB = 1
 
 
 def device_of(spec: EngineSpec) -> str:
-    """`cpu` or `cuda`: as the spec says, else by whether torch sees a GPU."""
+    """`cpu` or `cuda`: as the spec says, else by whether torch sees a GPU. A build of torch without CUDA is told by its
+    version: importing it takes seconds."""
     if spec.device != "auto":
         return spec.device
+    if version("torch").endswith("+cpu"):
+        return "cpu"
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
@@ -68,12 +73,13 @@ def _sizes(spec: EngineSpec, device: str) -> list[str]:
 
 def environment(spec: EngineSpec, *, device: str) -> dict[str, str]:
     """What is added to the environment; a setting that is there already is left alone by `exec_thinker`."""
+    address = reached_at(spec.host)
     env = {
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "PYTHONHASHSEED": "0",  # block hashes are then the same in every engine
-        "VLLM_HOST_IP": spec.host,
+        "VLLM_HOST_IP": address,
     }
     if spec.api_key is not None:
         env["VLLM_API_KEY"] = spec.api_key  # not on the command line, where others can read it
@@ -83,10 +89,11 @@ def environment(spec: EngineSpec, *, device: str) -> dict[str, str]:
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "OMP_NUM_THREADS": "1",
             "UCX_TLS": "tcp,sm,self",
-            "UCX_NET_DEVICES": "lo",
         }
+        if is_loopback(address):
+            env["UCX_NET_DEVICES"] = "lo"
     if spec.connector is not None and spec.side_port is not None:
-        env |= _connector(spec).engine_env(host=spec.host, side_port=spec.side_port)
+        env |= _connector(spec).engine_env(host=address, side_port=spec.side_port)
     return env
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable
+from http.client import HTTPException
 
 from common.process import Child
 from engines.thinker.errors import EngineStartFailed
@@ -16,13 +16,18 @@ READY_WITHIN = 300.0
 LOOK_EVERY = 0.25
 
 _PHASES = (
-    (re.compile(r"Started server process|Application startup|Starting vLLM API server \d|Uvicorn running"), "serving"),
-    (re.compile(r"init engine|KV cache size|GPU KV cache|kv cache"), "KV cache"),
+    (re.compile(r"Starting vLLM server|Started server process|Application startup"), "serving"),
+    (re.compile(r"init engine \("), "warmed up"),
+    (re.compile(r"Capturing CUDA graph"), "capturing CUDA graphs"),
+    (re.compile(r"KV cache size:"), "KV cache"),
     (re.compile(r"Loading weights took|Model loading took"), "weights are in"),
-    (re.compile(r"Loading safetensors|Starting to load model"), "weights"),
-    (re.compile(r"Initializing a V1 LLM engine|EngineCore"), "engine core"),
-    (re.compile(r"vLLM API server version|version \d"), "starting"),
+    (re.compile(r"Starting to load model|Loading safetensors"), "weights"),
+    (re.compile(r"Initializing a V1 LLM engine"), "engine core"),
+    (re.compile(r"Resolved architecture"), "configuration"),
+    (re.compile(r"vLLM API server version|█.*version \d"), "starting"),
 )
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""An engine is asked without the proxy that the environment may name."""
 
 
 def phase_of(line: str) -> str | None:
@@ -33,9 +38,9 @@ def phase_of(line: str) -> str | None:
 def answers(url: str) -> bool:
     """Whether `/health` is 200 now."""
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=2) as reply:
+        with _DIRECT.open(f"{url}/health", timeout=2) as reply:
             return bool(reply.status == 200)
-    except (urllib.error.URLError, OSError):
+    except (OSError, HTTPException):
         return False
 
 
@@ -45,19 +50,19 @@ class Readiness:
     def __init__(self, child: Child, url: str, *, within: float = READY_WITHIN) -> None:
         """`within` in seconds, from now."""
         self.child = child
-        self._url = url
+        self.url = url
         self._within = within
         self._until = time.monotonic() + within
 
     def look(self) -> bool:
         """Whether it answers `/health`. Raises EngineStartFailed if it has ended or its time is over."""
-        if answers(self._url):
-            return True
         code = self.child.poll()
-        if code is not None:
+        if code is not None:  # first: something else may answer on a port that this child did not get
             raise self._failed(f"ended with status {code}")
+        if answers(self.url):
+            return True
         if time.monotonic() > self._until:
-            raise self._failed(f"did not answer {self._url}/health within {self._within:g} s")
+            raise self._failed(f"did not answer {self.url}/health within {self._within:g} s")
         return False
 
     def wait(self, stopped: Callable[[], bool] = lambda: False) -> None:

@@ -1,8 +1,8 @@
-"""`python -m engines.tiny OUT [SEED]`: makes the model unless the folder has one."""
+"""`python -m engines.tiny OUT`: makes the model unless the folder is there."""
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 from engines.models import made_once
@@ -10,9 +10,11 @@ from engines.tiny.text import make_text
 
 
 def main() -> None:
-    out, seed = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    made_once(out, lambda directory: make_text(directory, seed))
-    print(out)
+    parser = argparse.ArgumentParser(prog="python -m engines.tiny", description="Makes a tiny random-weight model.")
+    parser.add_argument("out", type=Path, help="the folder to make")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed makes the same model [0]")
+    args = parser.parse_args()
+    print(made_once(args.out, lambda directory: make_text(directory, args.seed)))
 
 
 if __name__ == "__main__":

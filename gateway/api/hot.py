@@ -73,7 +73,7 @@ class HotPath:
         if echo is not None and len(echo) > MAX_REQUEST_ID:
             raise BadRequest(f"header x-request-id has {len(echo)} characters; expected at most {MAX_REQUEST_ID}")
         body = await self._read(headers, receive)
-        request = parse(scope["path"], body)
+        request = parse(scope["path"], body, headers.get(b"content-type"))
         client_id = echo.decode("latin-1") if echo else None
         run = asyncio.ensure_future(self._coordinator.run(request_id, request, sink, client_id=client_id))
         await _until_gone(run, receive)
@@ -106,7 +106,7 @@ class HotPath:
         await sink.end(body)
 
 
-_READ = frozenset({b"x-request-id", b"authorization", b"content-length"})
+_READ = frozenset({b"x-request-id", b"authorization", b"content-length", b"content-type"})
 
 
 async def _until_gone(run: asyncio.Future[None], receive: Receive) -> None:

@@ -64,4 +64,4 @@ async def relay_unary(engine: Engine, reply: ReplyStream, sink: Sink, started: S
 
 async def _expect_ok(engine: Engine, reply: ReplyStream) -> None:
     if reply.status != 200:
-        raise refusal(engine.id, reply.status, await reply.read())
+        raise refusal(engine.id, reply.status, await reply.read(), reply.headers.get("retry-after"))

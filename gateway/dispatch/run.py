@@ -120,7 +120,7 @@ class Run:
         whole = await reply.read()
         self._parts.metrics.prefill.observe(self._parts.clock.monotonic() - sent)
         if reply.status != 200:
-            raise refusal(ctx.prefill.id, reply.status, whole)
+            raise refusal(ctx.prefill.id, reply.status, whole, reply.headers.get("retry-after"))
         return parse_prefill_reply(ctx.prefill.id, whole)
 
     def _prefilled(self, handoff: Handoff) -> None:

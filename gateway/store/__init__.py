@@ -4,8 +4,10 @@
 | --- | --- |
 | `port.py` | what a store must do |
 | `redis.py` | in Redis or Valkey; `lua/` has one file a script, `scripts.py` finds them |
+| `client.py` | one round trip to it: connections, repeats, lost scripts, errors |
 | `memory.py` | in memory, for one gateway alone |
 | `keys.py` | every key's name |
 | `codec.py` | a record as a flat hash |
+| `steps.py` | transitions as both stores apply them |
 | `reaper.py` | leases, and closing what a dead gateway left |
 """

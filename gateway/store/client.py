@@ -15,7 +15,9 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, ConnectionError, NoScriptError, RedisError, TimeoutError
+from redis.exceptions import AuthenticationError, NoScriptError, RedisError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from common.errors import ConfigurationError, StoreUnavailable
 from gateway.store import scripts
@@ -25,6 +27,9 @@ TIMEOUT = 2.0
 """Seconds for a connection from the pool, to connect, and for each answer."""
 REPEAT_AFTER = (0.02, 0.1)
 """Seconds between the tries of one round trip whose connection failed or whose answer did not come."""
+
+_PASSING = (RedisConnectionError, RedisTimeoutError, OSError)
+"""Errors that another try may not have. A wrong password is a connection error to redis-py, but does not pass."""
 
 Fill = Callable[[Pipeline], Any]
 """Puts the commands of one round trip into a pipeline."""
@@ -97,10 +102,8 @@ class Client:
             try:
                 return await self._once(fill)
             except (RedisError, OSError) as e:
-                again = isinstance(e, (ConnectionError, TimeoutError, OSError)) and not isinstance(
-                    e, AuthenticationError
-                )
-                if delay is None or not again:
+                passing = isinstance(e, _PASSING) and not isinstance(e, AuthenticationError)
+                if delay is None or not passing:
                     raise StoreUnavailable(f"the store did not answer ({op}): {_words(e)}") from None
             await asyncio.sleep(delay)
         raise AssertionError("the last try returns or raises")

@@ -18,7 +18,8 @@ class Outcome(StrEnum):
     DUP = "dup"
     """This operation id was applied before: a retry, and nothing was done again."""
     CONFLICT = "conflict"
-    """The record is not at the expected version: somebody else moved it."""
+    """Somebody else moved the record: it is not at the expected version, it has ended, or its version was not made by
+    the step before this one in the batch."""
     MISSING = "missing"
     """No such record: it was never admitted, or its time to live is over."""
 
@@ -85,8 +86,9 @@ class Store(Protocol):
     ) -> Sequence[Applied]:
         """Applies transitions in order and takes `free` out of the in-flight counts, in one round trip.
 
+        After a conflict nothing more of that request's batch applies, and nothing ever follows a terminal state.
         `disown` is the owner whose claim ends with these transitions, for those of them that lead to a terminal
-        state.
+        state. A request that did not end after all stays claimed.
         """
         ...
 

@@ -175,9 +175,13 @@ class RedisStore:
         owned = self._keys.owned(owner)
         (ids,) = await self._client.read("orphans", lambda pipe: pipe.srandmember(owned, CLAIMS_AT_ONCE))
         rows = await self._hashes("orphans", ids) if ids else {}
-        records = readable(rows)
-        live = [r for r in records if r.live and r.owner == owner]
-        over = [id_ for id_, fields in rows.items() if not fields] + [r.id for r in records if r not in live]
+        over = [id_ for id_, fields in rows.items() if not fields]
+        live: list[Record] = []
+        for record in readable(rows):
+            if record.live and record.owner == owner:
+                live.append(record)
+            else:
+                over.append(record.id)
 
         def fill(pipe: Pipeline) -> None:
             if over:

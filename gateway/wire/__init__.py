@@ -6,10 +6,11 @@
 | `plan.py` | which bodies cannot be split, and why |
 | `legs.py` | the prefill body and the decode body |
 | `prefill_reply.py` | what prefill answered |
+| `choices.py` | how an answer ended |
 | `reply.py` | decode's whole answer, put right |
 | `sse.py` | decode's stream, put right event by event |
 | `errors.py` | every error in OpenAI's shape |
-| `added.py` | the one table of what the gateway adds for itself |
+| `added.py` | the one table of what the gateway adds for itself, and of what it drops |
 """
 
 from gateway.wire.errors import refusal

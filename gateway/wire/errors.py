@@ -113,12 +113,13 @@ def _told(body: bytes) -> _Told:
     """What an error body says: vLLM's shape (old ones have no `error` around it), FastAPI's, or text."""
     try:
         said = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (msgspec.DecodeError, RecursionError):
         said = None
     if isinstance(said, dict):
-        inner = next((said[name] for name in ("error", "message", "detail") if said.get(name) is not None), None)
-        return _read(said if inner is said.get("message") else inner if inner is not None else said)
-    return _Told(body[:MAX_MESSAGE].decode("utf-8", "replace").strip())
+        told = _read(said if said.get("error") is None else said["error"])
+        if told.message:
+            return told
+    return _Told(_text(body.decode("utf-8", "replace").strip()))
 
 
 def _read(error: Any) -> _Told:

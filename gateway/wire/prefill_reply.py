@@ -54,7 +54,7 @@ def parse_prefill_reply(engine: str, body: bytes) -> Prefilled:
     try:
         reply = _decode(body)
         ids = _decode_ids(reply.prompt_token_ids)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
+    except (msgspec.DecodeError, RecursionError) as e:
         raise EngineBroken(f"prefill engine {engine} answered with no completion: {e}", engine=engine) from None
     if not reply.choices:
         raise EngineBroken(f"prefill engine {engine} answered with no choice; expected one", engine=engine)

@@ -29,7 +29,7 @@ def unary_answer(engine: str, body: bytes) -> UnaryAnswer:
         choices = msgspec.json.decode(fields.get("choices", b"[]"), type=list[Choice])
         usage = msgspec.json.decode(fields.get("usage", b"null"), type=dict[str, Any] | None)
         error = msgspec.json.decode(fields.get("error", b"null"))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
+    except (msgspec.DecodeError, RecursionError) as e:
         raise EngineBroken(f"engine {engine} answered with no completion: {e}", engine=engine) from None
     if error is not None:
         raise refused(engine, error)

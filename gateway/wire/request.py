@@ -22,10 +22,6 @@ _SHOWN = 80
 """Bytes of a wrong value that its error message shows."""
 
 
-class _StreamOptions(msgspec.Struct):
-    include_usage: bool | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
     """`fields` are in the client's order, without those that no engine may see (`added.DROPPED`).
@@ -49,7 +45,7 @@ class ClientRequest:
         return self.given(name) and bytes(self.fields[name]) != b"false"
 
     def integer(self, name: str) -> int | None:
-        """A field as an engine reads it where it wants an integer: `-1`, `-1.0` and `"-1"` alike. None if it is none."""
+        """A field as an engine reads it for an integer: `-1`, `-1.0` and `"-1"` alike. None if it is no integer."""
         try:
             value = msgspec.json.decode(self.fields.get(name, b"null"))
             whole = not isinstance(value, float) or value.is_integer()
@@ -58,7 +54,7 @@ class ClientRequest:
             return None
 
 
-def parse(endpoint: str, body: bytes, content_type: str | None = None) -> ClientRequest:
+def parse(endpoint: str, body: bytes, content_type: bytes | None = None) -> ClientRequest:
     """`content_type` is the header's value, None if there was none.
 
     Raises MalformedBody for what is no JSON object, BadRequest for a field that the gateway reads and cannot.
@@ -77,12 +73,13 @@ def parse(endpoint: str, body: bytes, content_type: str | None = None) -> Client
     return ClientRequest(endpoint, fields, model, stream, _include_usage(fields, stream))
 
 
-def _expect_json(content_type: str | None) -> None:
+def _expect_json(content_type: bytes | None) -> None:
     if content_type is None:
         return
-    media = content_type.partition(";")[0].strip().lower()
-    if media != "application/json":
-        raise MalformedBody(f"the content-type is {content_type[:_SHOWN]!r}; expected application/json")
+    media = content_type.partition(b";")[0].strip().lower()
+    if media != b"application/json":
+        seen = content_type[:_SHOWN].decode("latin-1")
+        raise MalformedBody(f"the content-type is {seen!r}; expected application/json")
 
 
 def _object(body: bytes) -> dict[str, msgspec.Raw]:
@@ -101,16 +98,13 @@ def _object(body: bytes) -> dict[str, msgspec.Raw]:
 
 def _include_usage(fields: Fields, stream: bool) -> bool:
     """Checked here because prefill is never sent `stream_options`: without this a wrong one costs a prefill."""
-    expected = "an object with include_usage true or false"
-    options = _read(fields, "stream_options", _StreamOptions | None, expected, default=None)
-    if options is None:
-        return False
-    if not stream and bytes(fields["stream_options"]).translate(None, b" \t\r\n") != b"{}":
-        raise BadRequest(
-            f"stream_options is {_shown(fields['stream_options'])} without stream; expected none unless stream is true",
-            param="stream_options",
-        )
-    return bool(options.include_usage)
+    name = "stream_options"
+    options = _read(fields, name, dict[str, msgspec.Raw] | None, "an object", default=None) or {}
+    if options and not stream:
+        seen = _shown(fields[name])
+        raise BadRequest(f"{name} is {seen} and stream is not true; expected it only for streams", param=name)
+    prefixed = {f"{name}.{key}": value for key, value in options.items()}
+    return bool(_read(prefixed, f"{name}.include_usage", bool | None, "true or false", default=None))
 
 
 def _read(fields: Fields, name: str, kind: Any, expected: str, *, default: Any = ...) -> Any:

@@ -2,6 +2,14 @@
 
 In JSON a quote inside a string is escaped, so `"error"` with bare quotes can only be a key or a whole value: a model
 that writes about errors costs nothing and changes nothing.
+
+| in an event | what becomes of it |
+| --- | --- |
+| `[DONE]` | passed on; the stream is done, and nothing after it is |
+| `error`, a `finish_reason` of `choices.FAILED_ENDS` | held back: whoever relays says it in OpenAI's shape |
+| `kv_transfer_params` and its like | taken out; every other field stays the bytes that came |
+| `usage` | kept aside, passed on |
+| anything else, comments too | passed on |
 """
 
 from __future__ import annotations
@@ -14,36 +22,32 @@ import msgspec
 
 from common.errors import DuetError, EngineBroken
 from gateway.wire.added import STEERING
+from gateway.wire.choices import Choice, failed_end
 from gateway.wire.errors import refused
 
 MAX_EVENT = 16 * 2**20
 """Bytes of one event."""
 
-_LOOK = re.compile(rb'"error"|_transfer_params"|"usage": ?\{|\[DONE\]')
-_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_END = re.compile(rb"(?:\n\n|\n\r\n?|\r\r\n?)[\r\n]*")
+"""Two line ends in a row, and any more: a line ends with CR LF, LF or CR."""
 _LINE = re.compile(rb"\r\n|\n|\r")
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-class _Choice(msgspec.Struct):
-    finish_reason: str | None = None
 
 
 class EventStream:
     """Feeds on what an engine sends, gives what a client may see. One for each stream.
 
-    `done` is set by `[DONE]`; nothing after it is passed on. `error` is set by an error event or a choice that ended
-    with "error": that event and all after it are held back, and whoever relays says it in OpenAI's shape. `usage` is
-    the last usage object.
+    `done` is set by `[DONE]`. `error` is set by an event that says the engine failed; that event and all after it are
+    held back. `usage` is the last usage object.
     """
 
     def __init__(self, engine: str, *, max_event: int = MAX_EVENT) -> None:
         self._engine = engine
         self._max_event = max_event
-        self._rest = b""
+        self._rest = bytearray()
+        self._usage: bytes | None = None
         self.done = False
         self.error: DuetError | None = None
-        self._usage: bytes | None = None
 
     @property
     def usage(self) -> Mapping[str, Any] | None:
@@ -53,15 +57,31 @@ class EventStream:
         """The whole events that are now ready, maybe none. Raises EngineBroken for an event without end."""
         if self.done or self.error is not None:
             return b""
-        data = self._rest + chunk if self._rest else chunk
-        cut = _last_end(data)
-        self._rest = data[cut:]
+        ready = self._whole_events(chunk)
+        return self._each(ready) if _is_of_interest(ready) else ready
+
+    def _whole_events(self, chunk: bytes) -> bytes:
+        """What has come, up to its last event's end; the rest is kept.
+
+        Nothing is copied where nothing waited and the chunk ends with an event, as it mostly does.
+        """
+        if not self._rest:
+            cut = _last_end(chunk, 0)
+            if cut == len(chunk):
+                return chunk
+            ready = chunk[:cut]
+            self._rest += chunk[cut:]
+        else:
+            seen = max(0, len(self._rest) - 2)  # an end may have begun there
+            self._rest += chunk
+            cut = _last_end(self._rest, seen)
+            ready = bytes(self._rest[:cut])
+            del self._rest[:cut]
         if len(self._rest) > self._max_event:
             raise EngineBroken(
                 f"engine {self._engine} sent an event of more than {self._max_event} bytes", engine=self._engine
             )
-        ready = data[:cut] if cut < len(data) else data
-        return ready if _LOOK.search(ready) is None else self._each(ready)
+        return ready
 
     def _each(self, ready: bytes) -> bytes:
         out = []
@@ -69,15 +89,14 @@ class EventStream:
         for end in _END.finditer(ready):
             event = ready[start : end.end()]
             start = end.end()
-            if _LOOK.search(event) is not None:
-                event = self._put_right(event)
-            out.append(event)
+            out.append(self._put_right(event) if _is_of_interest(event) else event)
             if self.done or self.error is not None:
                 break
         return b"".join(out)
 
     def _put_right(self, event: bytes) -> bytes:
-        data = b"\n".join(line[5:].removeprefix(b" ") for line in _LINE.split(event) if line.startswith(b"data:"))
+        lines = _LINE.split(event)
+        data = b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
         if data.strip() == b"[DONE]":
             self.done = True
             return event
@@ -85,38 +104,48 @@ class EventStream:
             fields = _FIELDS.decode(data)
         except (msgspec.DecodeError, RecursionError):
             return event  # no JSON object: not ours to judge
-        failure = self._failure(fields)
-        if failure is not None:
-            self.error = failure
+        self.error = self._failure(fields)
+        if self.error is not None:
             return b""
         usage = bytes(fields.get("usage", b"null"))
-        if usage != b"null":
+        if usage.startswith(b"{"):
             self._usage = usage
         if STEERING.isdisjoint(fields):
             return event
-        kept = {k: v for k, v in fields.items() if k not in STEERING}
-        return b"data: " + msgspec.json.encode(kept) + b"\n\n"
+        others = b"".join(line + b"\n" for line in lines if line and not line.startswith(b"data:"))
+        kept = msgspec.json.encode({k: v for k, v in fields.items() if k not in STEERING})
+        return others + b"data: " + kept + b"\n\n"
 
     def _failure(self, fields: Mapping[str, msgspec.Raw]) -> DuetError | None:
         try:
             error = msgspec.json.decode(fields.get("error", b"null"))
-            choices = msgspec.json.decode(fields.get("choices", b"[]"), type=list[_Choice])
-        except msgspec.DecodeError:
+            if error is not None:
+                return refused(self._engine, error)
+            end = failed_end(msgspec.json.decode(fields.get("choices", b"[]"), type=list[Choice]))
+        except (msgspec.DecodeError, RecursionError):
+            return None  # choices that are none: passed on, as any odd field is
+        if end is None:
             return None
-        if error is not None:
-            return refused(self._engine, error if isinstance(error, dict) else {"message": str(error)})
-        if any(choice.finish_reason == "error" for choice in choices):
-            return EngineBroken(f"engine {self._engine} ended the answer with finish_reason error", engine=self._engine)
-        return None
+        return EngineBroken(f"engine {self._engine} ended the answer with finish_reason {end}", engine=self._engine)
 
 
-def _last_end(data: bytes) -> int:
-    """Where the last whole event ends; 0 if there is none."""
+def _is_of_interest(data: bytes) -> bool:
+    """Whether there may be something to do, told by words that no text of a model can have in it (but `[DONE]`)."""
+    return (
+        b'"error"' in data
+        or b'"abort"' in data
+        or b'_transfer_params"' in data
+        or b'"usage"' in data
+        or b"[DONE]" in data
+    )
+
+
+def _last_end(data: bytes | bytearray, start: int) -> int:
+    """Where the last whole event ends, if that is after `start`; 0 if there is none."""
     if data.endswith(b"\n\n"):
         return len(data)
-    ends = [
-        data.rfind(end) + len(end)
-        for end in ((b"\n\n", b"\r\n\r\n", b"\r\r") if b"\r" in data else (b"\n\n",))
-        if end in data
-    ]
-    return max(ends, default=0)
+    last = max(data.rfind(pair, start) for pair in (b"\n\n", b"\n\r", b"\r\r"))
+    if last < 0:
+        return 0
+    end = last + 2
+    return end + 1 if data[end : end + 1] == b"\n" else end

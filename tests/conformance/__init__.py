@@ -1,0 +1,1 @@
+"""Clients that people use, unmodified, with nothing but a base URL and a key."""

@@ -9,14 +9,11 @@ from typing import Any
 BLOCK = 32
 """Tokens of a KV block on CPU engines: `engines/thinker/launch.py`."""
 
-WEATHER = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "Current weather of a city",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-    },
-}
+
+def weather(name: str) -> dict[str, Any]:
+    """A tool whose name makes the prompt new: tools come first in it."""
+    city = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    return {"type": "function", "function": {"name": name, "description": "Weather of a city", "parameters": city}}
 
 
 @dataclass(frozen=True)
@@ -52,24 +49,21 @@ def _seeded(salt: int) -> list[Ask]:
 
 
 def _chats(salt: int) -> list[Ask]:
-    talk = [
-        {"role": "system", "content": f"You are number {salt}."},
-        {"role": "user", "content": "What is the weather in Paris?"},
-    ]
-    called = {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}
-    after = [
-        *talk,
-        {"role": "assistant", "content": None, "tool_calls": [called]},
+    """Each begins differently: a shared first block would be a local cache hit on decode."""
+    question = {"role": "user", "content": "What is the weather in Paris?"}
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Paris"}'}}
+    answered = [
+        {"role": "system", "content": f"{salt} is a number, and you are an assistant."},
+        question,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c1", "content": "18 degrees"},
     ]
+    plain = [{"role": "system", "content": f"You are number {salt}."}, question]
     greedy = {"temperature": 0, "max_tokens": 24}
+    tools = {"tools": [weather(f"w{salt}")], "tool_choice": "none"}
     path = "/v1/chat/completions"
     return [
-        Ask("chat", path, {"messages": talk, **greedy}),
-        Ask(
-            "chat with tools in the prompt",
-            path,
-            {"messages": talk, "tools": [WEATHER], "tool_choice": "none", **greedy},
-        ),
-        Ask("chat after a tool call", path, {"messages": after, "tools": [WEATHER], "tool_choice": "none", **greedy}),
+        Ask("chat", path, {"messages": plain, **greedy}),
+        Ask("chat with a tool in the prompt", path, {"messages": [question], **tools, **greedy}),
+        Ask("chat after a tool call", path, {"messages": answered, **greedy}),
     ]

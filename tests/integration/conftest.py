@@ -16,7 +16,8 @@ from engines.sim.engine import SimEngine
 from gateway.bootstrap import build
 from gateway.settings import Settings
 from tests.redis_server import scratch_prefix
-from tests.serving import serving, sim
+from tests.serving import serving
+from tests.simulated import sim
 
 MODEL = "sim"
 T = TypeVar("T")

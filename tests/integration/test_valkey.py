@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import stat
 import subprocess
@@ -69,9 +70,11 @@ def test_its_log_can_be_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc: Linux")
-def test_it_ends_with_a_parent_that_is_killed() -> None:
+def test_it_ends_with_a_parent_that_is_killed(own_temp: Path) -> None:
     code = "import signal; from common.valkey import EmbeddedValkey; print(EmbeddedValkey().start().url, flush=True)"
-    with subprocess.Popen([sys.executable, "-c", f"{code}; signal.pause()"], stdout=subprocess.PIPE) as parent:
+    argv = [sys.executable, "-c", f"{code}; signal.pause()"]
+    env = {**os.environ, "TMPDIR": str(own_temp)}
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, env=env) as parent:
         assert parent.stdout is not None
         url = parent.stdout.readline().decode().strip()
         pids = descendants(parent.pid)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gateway.lifecycle import Event, State
 from gateway.store.port import Outcome, Store
 from tests.contract.store.conftest import Bench
@@ -23,8 +25,8 @@ async def test_an_owner_with_a_lease_has_no_orphans(bench: Bench) -> None:
 
 async def test_an_owner_without_a_lease_leaves_its_live_requests(bench: Bench) -> None:
     store = bench.store
-    await store.heartbeat("replica-a", LEASE)
-    await store.heartbeat("replica-b", 60)
+    for owner in ("replica-a", "replica-b"):
+        await store.heartbeat(owner, 60)
     mine, done, gone, theirs = new_record(), new_record(), new_record(), new_record(owner="replica-b")
     for record in (mine, theirs):
         await store.admit(record, transitions=Author(record).all(Event.PREFILL_SENT))
@@ -32,6 +34,7 @@ async def test_an_owner_without_a_lease_leaves_its_live_requests(bench: Bench) -
     await store.admit(gone)
     await store.apply([Author(gone).next(Event.CANCELLED)], disown="replica-a")
     assert await store.orphans() == []
+    await store.heartbeat("replica-a", LEASE)
     await bench.wait(LEASE + 0.05)
     assert list(await store.orphans()) == [await store.get(mine.id)]
 
@@ -93,14 +96,18 @@ async def test_an_owner_that_retires_with_nothing_open_is_forgotten(bench: Bench
     assert await store.orphans() == []
 
 
-async def test_a_claim_without_any_lease_gets_a_first_one(bench: Bench) -> None:
-    """An owner that is up before its first heartbeat got through is no dead one; and if it dies, it is found."""
-    store = bench.store
+async def test_an_owner_before_its_first_heartbeat_is_not_dead(bench: Bench) -> None:
+    await bench.store.admit(new_record())
+    assert await bench.store.orphans() == []
+
+
+async def test_an_owner_that_never_had_a_heartbeat_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store was away as it started, and it died before the next try: its claim alone must lead to the request."""
+    for store in ("memory", "redis"):
+        monkeypatch.setattr(f"gateway.store.{store}.FIRST_LEASE", 0.0)
     record = new_record()
-    await store.admit(record)
-    assert await store.orphans() == []
-    await store.retire("replica-a")
-    assert await ids_of_orphans(store) == {record.id}
+    await bench.store.admit(record)
+    assert await ids_of_orphans(bench.store) == {record.id}
 
 
 async def test_an_owner_that_was_forgotten_can_come_back(bench: Bench) -> None:

@@ -1,20 +1,17 @@
-"""What only Redis has: keys with times to live, scripts that get lost, connections that fail, round trips."""
+"""What only Redis has: keys with times to live, scripts that get lost, bounds, round trips."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from common.errors import ConfigurationError, StoreUnavailable
-from common.valkey import EmbeddedValkey
 from gateway.lifecycle import Event, State
 from gateway.store import scripts
 from gateway.store.keys import Keys
-from gateway.store.port import Load, Outcome, Store
+from gateway.store.port import Load, Outcome
 from gateway.store.redis import RedisStore
 from tests.contract.store.conftest import LIVE_TTL, RECORD_TTL
 from tests.contract.store.samples import DECODE, PREFILL, START, Author, expiry, new_record, places
@@ -68,6 +65,21 @@ async def test_every_key_has_a_time_to_live(store: RedisStore, client: Any, pref
         assert left[key] <= RECORD_TTL * 1000
 
 
+async def test_claims_and_leases_each_carry_a_time_to_live(store: RedisStore, client: Any, prefix: str) -> None:
+    """Whichever write comes first, and also if no other follows it."""
+    names = Keys(prefix)
+    await store.heartbeat("replica-a", 60)
+    assert 0 < await client.pttl(names.leases) <= LIVE_TTL * 1000
+    await client.delete(names.leases)
+    await store.admit(new_record())
+    for key in (names.leases, names.owned("replica-a")):
+        assert 0 < await client.pttl(key) <= LIVE_TTL * 1000
+        await client.pexpire(key, 1000)
+    await store.heartbeat("replica-a", 60)
+    for key in (names.leases, names.owned("replica-a")):
+        assert await client.pttl(key) > 1000, "a heartbeat renews both"
+
+
 async def test_nothing_but_records_is_left_of_owners_that_are_gone(store: RedisStore, client: Any, prefix: str) -> None:
     record = new_record()
     await store.heartbeat("replica-a", 0)
@@ -88,14 +100,6 @@ async def test_a_shorter_place_does_not_cut_the_longer_ones(store: RedisStore, c
     for ends in (until, until - 5e8):
         await store.admit(new_record(), loads=[Load(DECODE, new_record().id, ends)])
     assert await client.pexpiretime(Keys(prefix).load(DECODE)) == until * 1000
-
-
-async def test_keys_of_one_script_share_a_slot(client: Any) -> None:
-    names = Keys("p:")
-    slots = [await client.execute_command("CLUSTER KEYSLOT", key) for key in (names.request("ab"), names.events("ab"))]
-    assert slots[0] == slots[1]
-    slots = [await client.execute_command("CLUSTER KEYSLOT", key) for key in (names.leases, names.owned("r"))]
-    assert slots[0] == slots[1]
 
 
 async def test_operation_ids_stay_bounded_and_repeats_are_still_known(
@@ -213,104 +217,3 @@ async def test_a_record_of_another_version_hides_no_other(
     assert "from_the_future" in caplog.text
     await client.hset(Keys(prefix).request(strange.id), "state", "accepted")
     assert {r.id for r in await store.orphans()} == {strange.id, plain.id}, "its claim was kept"
-
-
-CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
-    "admit": lambda s: s.admit(new_record()),
-    "apply": lambda s: s.apply([Author(new_record()).next(Event.PREFILL_SENT)]),
-    "get": lambda s: s.get("a"),
-    "events": lambda s: s.events("a"),
-    "recent": lambda s: s.recent(1),
-    "loads": lambda s: s.loads([PREFILL]),
-    "heartbeat": lambda s: s.heartbeat("a", 1),
-    "retire": lambda s: s.retire("a"),
-    "orphans": lambda s: s.orphans(),
-    "ping": lambda s: s.ping(),
-}
-
-
-@pytest.mark.parametrize("op", CALLS)
-async def test_a_server_that_is_gone_is_one_kind_of_error(op: str, tmp_path: Any) -> None:
-    store = RedisStore.from_url(f"unix://:s3cret-word@{tmp_path}/nobody.sock")
-    with pytest.raises(StoreUnavailable) as caught:
-        await CALLS[op](store)
-    assert op in caught.value.message
-    assert "s3cret-word" not in caught.value.message
-    await store.aclose()
-
-
-async def test_a_server_may_go_and_come_back() -> None:
-    with EmbeddedValkey() as valkey:
-        store = RedisStore.from_url(valkey.url)
-        await store.admit(new_record())
-        valkey.stop()
-        with pytest.raises(StoreUnavailable):
-            await store.ping()
-        with pytest.raises(StoreUnavailable):
-            await store.admit(new_record())
-    await store.aclose()
-
-
-async def test_a_server_that_says_nothing_is_given_up(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.store.client.TIMEOUT", 0.05)
-
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        writer.close()
-
-    path = f"{tmp_path}/silent.sock"
-    async with await asyncio.start_unix_server(silent, path):
-        store = RedisStore.from_url(f"unix://{path}")
-        with pytest.raises(StoreUnavailable, match="ping"):
-            await store.ping()
-        await store.aclose()
-
-
-async def test_an_answer_that_was_lost_is_asked_for_again_without_a_second_step(redis_url: str, prefix: str) -> None:
-    """The first answer to the admission is thrown away with its connection, after the server has done the work."""
-    client, _ = counting_client(redis_url)
-    pool = client.connection_pool
-    base = pool.connection_class
-    to_lose = [0]
-
-    class Lossy(base):  # type: ignore[misc, valid-type]
-        async def read_response(self, *args: Any, **options: Any) -> Any:
-            answer = await super().read_response(*args, **options)
-            if to_lose[0]:
-                to_lose[0] -= 1
-                await self.disconnect()
-                raise ConnectionError("lost on the way")
-            return answer
-
-    pool.connection_class = Lossy
-    store = RedisStore(client, prefix=prefix)
-    await store.loads([PREFILL])
-    record = new_record()
-    to_lose[0] = 1
-    answers = await store.admit(record, transitions=[Author(record).next(Event.PREFILL_SENT)])
-    assert [a.outcome for a in answers] == [Outcome.DUP, Outcome.DUP]
-    assert [row.event for row in await store.events(record.id)] == ["admitted", "prefill_sent"]
-    await store.aclose()
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://localhost:6379",
-        "localhost:6379",
-        "redis://localhost:hunter2",
-        "redis://user:hunt#er2@localhost",
-        "redis://localhost?socket_timeout=hunter2",
-        "redis://localhost?no_such_option=hunter2",
-    ],
-)
-def test_a_url_that_is_none_is_refused_without_its_words(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="expected redis://") as caught:
-        RedisStore.from_url(url)
-    assert "hunt" not in caught.value.message
-    assert "er2" not in caught.value.message
-
-
-@pytest.mark.parametrize("url", ["redis://localhost", "rediss://u:p@localhost:6380/2", "unix:///run/redis.sock?db=1"])
-async def test_the_kinds_of_url(url: str) -> None:
-    await RedisStore.from_url(url).aclose()

@@ -1,23 +1,21 @@
 from __future__ import annotations
 
-import re
-
 import pytest
+from redis.crc import key_slot
 
 from common.errors import ConfigurationError
 from gateway.store.keys import Keys
 
 
-def tag(key: str) -> str:
-    """What Redis Cluster hashes of a key: the text between the first pair of braces."""
-    match = re.search(r"\{(.+?)\}", key)
-    return match[1] if match else key
+def slot(key: str) -> int:
+    """Where Redis Cluster keeps a key."""
+    return key_slot(key.encode())
 
 
-def test_keys_that_go_together_share_a_tag() -> None:
+def test_keys_of_one_script_share_a_slot() -> None:
     keys = Keys("p:")
-    assert tag(keys.request("a1")) == tag(keys.events("a1")) == "a1"
-    assert tag(keys.leases) == tag(keys.owned("replica-1")) == "owners"
+    assert slot(keys.request("a1")) == slot(keys.events("a1")) != slot(keys.request("a2"))
+    assert slot(keys.leases) == slot(keys.owned("replica-1")) == slot(keys.owned("replica-2"))
 
 
 def test_every_key_starts_with_the_prefix_and_none_is_another() -> None:

@@ -1,0 +1,64 @@
+"""An engine inside another program's event loop: for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import uvicorn
+
+from engines.sim.app import create_app
+from engines.sim.engine import SimEngine
+from engines.sim.server import SimProtocol
+
+
+@asynccontextmanager
+async def running(engine: SimEngine) -> AsyncIterator[str]:
+    """Serves the engine on a loopback port of the system's choice; its base URL. `engine.port` is set.
+
+    Leaving breaks off what still runs: a request that was made to hang does not hang its test.
+    """
+    with socket.create_server((engine.host, 0)) as sock:
+        engine.port = sock.getsockname()[1]
+        config = uvicorn.Config(
+            create_app(engine), http=SimProtocol, ws="none", lifespan="off", log_config=None, access_log=False
+        )
+        server = _Server(config)
+        task = asyncio.create_task(server.serve([sock]))
+        started = asyncio.create_task(server.ready.wait())
+        try:
+            await asyncio.wait({task, started}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                await task
+            yield f"http://{engine.host}:{engine.port}"
+        finally:
+            started.cancel()
+            server.end()
+            await task
+
+
+class _Server(uvicorn.Server):
+    """Signals are somebody else's here, and it is told when to end instead of looking ten times a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+        self._stop = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        self.ready.set()
+        await self._stop.wait()
+
+    def end(self) -> None:
+        self._stop.set()
+        for connection in list(self.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()

@@ -1,0 +1,239 @@
+"""One suite that every engine client passes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from common.errors import EngineBroken, EngineTimeout, EngineUnreachable
+from gateway.transport.port import Deadlines, ReplyStream
+from tests.contract.transport.conftest import ENOUGH, SOON, Bench, first_of, happens
+from tests.fakes.script import CUT, Script, json_reply, sse_reply
+
+PATH = "/v1/chat/completions"
+PATIENT = Deadlines(connect=ENOUGH, headers=ENOUGH, idle=ENOUGH)
+
+
+async def post(bench: Bench, body: bytes = b"{}", *, deadlines: Deadlines = PATIENT, **headers: str) -> ReplyStream:
+    return await bench.client.post(bench.engine, PATH, body, headers=headers, deadlines=deadlines)
+
+
+async def test_what_is_sent_arrives_as_it_is(bench: Bench) -> None:
+    bench.play(json_reply({}))
+    body = b'{"n": 1.50, "a":"\\u00e9 \xc3\xa9"}'
+    reply = await post(bench, body, **{"x-request-id": "r-1-decode"})
+    await reply.read()
+    (seen,) = bench.seen()
+    assert (seen.method, seen.path, seen.body) == ("POST", PATH, body)
+    assert seen.headers["x-request-id"] == "r-1-decode"
+    assert seen.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("status", [200, 400, 404, 429, 500, 503])
+async def test_a_reply_is_a_reply_whatever_its_status(bench: Bench, status: int) -> None:
+    bench.play(Script([b'{"a":', b"1}"], status, {"content-type": "application/json", "retry-after": "7"}))
+    reply = await post(bench)
+    assert reply.status == status
+    assert reply.headers["retry-after"] == "7"
+    assert json.loads(await reply.read()) == {"a": 1}
+    reply.close()
+
+
+async def test_each_part_can_be_read_before_the_next_is_sent(bench: Bench) -> None:
+    gates = [asyncio.Event() for _ in range(3)]
+    bench.play(sse_reply({"n": 0}, gates[0], {"n": 1}, gates[1], {"n": 2}, gates[2]))
+    reply = await post(bench)
+    chunks = reply.chunks()
+    for n, gate in enumerate(gates):
+        async with asyncio.timeout(ENOUGH):
+            assert await anext(chunks) == b'data: {"n": %d}\n\n' % n
+        gate.set()
+    assert b"".join([chunk async for chunk in chunks]) == b"data: [DONE]\n\n"
+
+
+async def test_the_reply_is_there_with_its_headers_not_with_its_body(bench: Bench) -> None:
+    gate = asyncio.Event()
+    bench.play(Script([gate, b"late"]))
+    async with asyncio.timeout(ENOUGH):
+        reply = await post(bench)
+    gate.set()
+    assert await reply.read() == b"late"
+
+
+async def test_what_was_not_read_as_chunks_can_be_read_whole(bench: Bench) -> None:
+    gate = asyncio.Event()
+    bench.play(Script([b"one ", gate, b"two ", b"three"]))
+    reply = await post(bench)
+    first, rest = await first_of(reply)
+    await rest.aclose()
+    gate.set()
+    assert (first, await reply.read()) == (b"one ", b"two three")
+
+
+async def test_an_empty_body_has_no_chunks(bench: Bench) -> None:
+    bench.play(Script([], 200, {"content-length": "0"}))
+    reply = await post(bench)
+    assert [chunk async for chunk in reply.chunks()] == []
+
+
+@pytest.mark.parametrize("headers", [{}, {"content-length": "100"}], ids=["streamed", "with a length"])
+async def test_a_body_that_ends_early_is_broken(bench: Bench, headers: dict[str, str]) -> None:
+    gate = asyncio.Event()
+    bench.play(Script([b"good", gate, CUT], 200, headers))
+    reply = await post(bench)
+    first, rest = await first_of(reply)
+    assert first == b"good"
+    gate.set()
+    with pytest.raises(EngineBroken) as caught:
+        await anext(rest)
+    assert caught.value.engine == bench.engine.id
+    assert bench.engine.id in caught.value.message
+    reply.close()
+
+
+async def test_a_connection_that_breaks_before_the_headers_is_unreachable(bench: Bench) -> None:
+    bench.play(Script(before=[CUT]))
+    with pytest.raises(EngineUnreachable) as caught:
+        await post(bench)
+    assert caught.value.engine == bench.engine.id
+    assert len(bench.seen()) == 1, "work is never sent twice"
+
+
+async def test_an_engine_that_is_not_there_is_unreachable(bench: Bench) -> None:
+    with pytest.raises(EngineUnreachable) as caught:
+        await bench.client.post(bench.closed, PATH, b"{}", headers={}, deadlines=PATIENT)
+    assert caught.value.engine == bench.closed.id
+    with pytest.raises(EngineUnreachable):
+        await bench.client.get(bench.closed, "/health", timeout=ENOUGH)
+
+
+async def test_headers_that_do_not_come_in_time(bench: Bench) -> None:
+    bench.play(Script(before=[asyncio.Event()]))
+    with pytest.raises(EngineTimeout) as caught:
+        await post(bench, deadlines=Deadlines(connect=SOON, headers=SOON, idle=ENOUGH))
+    assert caught.value.engine == bench.engine.id
+    await happens(bench.seen()[0].left)
+
+
+async def test_a_stream_that_falls_silent(bench: Bench) -> None:
+    bench.play(Script([b"one", asyncio.Event()]))
+    reply = await post(bench, deadlines=Deadlines(connect=ENOUGH, headers=ENOUGH, idle=SOON))
+    first, rest = await first_of(reply)
+    assert first == b"one"
+    with pytest.raises(EngineTimeout) as caught:
+        await anext(rest)
+    assert caught.value.engine == bench.engine.id
+    reply.close()
+    await happens(bench.seen()[0].left)
+
+
+async def test_the_idle_deadline_is_for_each_wait_not_for_all(bench: Bench) -> None:
+    gates = [asyncio.Event() for _ in range(4)]
+    bench.play(Script([part for gate in gates for part in (gate, b"x")]))
+    reply = await post(bench, deadlines=Deadlines(connect=ENOUGH, headers=ENOUGH, idle=4 * SOON))
+    chunks = reply.chunks()
+    for gate in gates:  # 8 * SOON in all
+        await asyncio.sleep(2 * SOON)
+        gate.set()
+        assert await anext(chunks) == b"x"
+    assert [chunk async for chunk in chunks] == []
+
+
+async def test_close_ends_a_call_and_the_engine_sees_it(bench: Bench) -> None:
+    bench.play(Script([b"one", asyncio.Event(), b"two"]))
+    reply = await post(bench)
+    await first_of(reply)
+    reply.close()
+    reply.close()
+    (seen,) = bench.seen()
+    await happens(seen.left)
+    assert not seen.answered.is_set()
+
+
+async def test_close_before_anything_was_read(bench: Bench) -> None:
+    bench.play(Script([asyncio.Event()]))
+    reply = await post(bench)
+    reply.close()
+    await happens(bench.seen()[0].left)
+
+
+async def test_close_after_the_end_is_nothing(bench: Bench) -> None:
+    bench.play(json_reply({}))
+    for _ in range(2):
+        reply = await post(bench)
+        await reply.read()
+        reply.close()
+    first, second = bench.seen()
+    await happens(second.answered)
+    assert not first.left.is_set()
+    assert not second.left.is_set()
+
+
+async def test_cancelling_a_post_ends_the_call(bench: Bench) -> None:
+    bench.play(Script(before=[asyncio.Event()]))
+    task = asyncio.ensure_future(post(bench))
+    await arrived(bench)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await happens(bench.seen()[0].left)
+
+
+async def test_cancelling_a_reader_leaves_the_close_to_the_caller(bench: Bench) -> None:
+    bench.play(Script([b"one", asyncio.Event()]))
+    reply = await post(bench)
+    _, rest = await first_of(reply)
+    task = asyncio.ensure_future(anext(rest))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    reply.close()
+    await happens(bench.seen()[0].left)
+
+
+async def test_an_outer_deadline_is_not_mistaken_for_the_engines(bench: Bench) -> None:
+    bench.play(Script(before=[asyncio.Event()]))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(SOON):
+            await post(bench)
+
+
+async def test_calls_do_not_wait_for_each_other(bench: Bench) -> None:
+    gate = asyncio.Event()
+    bench.play(Script([gate, b"x"]))
+    replies = [await post(bench) for _ in range(20)]
+    gate.set()
+    assert [await reply.read() for reply in replies] == [b"x"] * 20
+
+
+async def test_get_gives_the_whole_reply(bench: Bench) -> None:
+    bench.play(json_reply({"data": []}, 503))
+    reply = await bench.client.get(bench.engine, "/v1/models", timeout=ENOUGH)
+    assert (reply.status, json.loads(reply.body)) == (503, {"data": []})
+    assert reply.headers["content-type"] == "application/json"
+    (seen,) = bench.seen()
+    assert (seen.method, seen.path, seen.body) == ("GET", "/v1/models", b"")
+
+
+@pytest.mark.parametrize("script", [Script(before=[asyncio.Event()]), Script([b"x", asyncio.Event()])], ids=repr)
+async def test_get_has_one_deadline_for_all(bench: Bench, script: Script) -> None:
+    bench.play(script)
+    with pytest.raises(EngineTimeout) as caught:
+        await bench.client.get(bench.engine, "/health", timeout=SOON)
+    assert caught.value.engine == bench.engine.id
+
+
+async def test_a_get_that_breaks_off_is_unreachable(bench: Bench) -> None:
+    bench.play(Script([b"x", CUT]))
+    with pytest.raises(EngineUnreachable):
+        await bench.client.get(bench.engine, "/health", timeout=ENOUGH)
+
+
+async def arrived(bench: Bench) -> Any:
+    async with asyncio.timeout(ENOUGH):
+        while not bench.seen():
+            await asyncio.sleep(0.001)

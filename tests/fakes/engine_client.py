@@ -1,0 +1,157 @@
+"""An `EngineClient` without a network: it answers by scripts and keeps what it was asked.
+
+    client = FakeEngineClient()
+    client.on("/v1/chat/completions", leg="prefill", reply=json_reply({...}))
+    client.on("/v1/chat/completions", leg="decode", reply=sse_reply({...}, gate, {...}))
+
+Deadlines are kept, cancellation and `close` are seen by the script's side (`Seen.left`). It passes the suite that the
+real client passes, `tests/contract/transport/`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+
+from common.engine import Engine
+from common.errors import EngineBroken, EngineError, EngineTimeout, EngineUnreachable
+from gateway.transport.port import Deadlines, Reply
+from tests.fakes.script import CUT, Script, Seen
+
+Answer = Script | EngineError | Callable[[Seen], Script | EngineError]
+"""A script, an error that is raised instead of a reply, or a function that looks at the call first."""
+
+
+@dataclass
+class Rule:
+    """What is answered to whom; None stands for any. `times` counts down, None for ever."""
+
+    path: str | None
+    leg: str | None
+    engine: str | None
+    reply: Answer
+    times: int | None
+
+    def fits(self, engine: Engine, seen: Seen) -> bool:
+        return (
+            self.times != 0
+            and self.path in (None, seen.path)
+            and self.leg in (None, seen.leg)
+            and self.engine in (None, engine.id)
+        )
+
+
+@dataclass
+class FakeEngineClient:
+    """`calls` has every call, `posts` those that carry work. A call that no rule fits is an AssertionError."""
+
+    rules: list[Rule] = field(default_factory=list)
+    calls: list[tuple[Engine, Seen]] = field(default_factory=list)
+    closed: bool = False
+
+    def on(
+        self,
+        path: str | None = None,
+        *,
+        reply: Answer,
+        leg: str | None = None,
+        engine: str | None = None,
+        times: int | None = None,
+    ) -> None:
+        """Of the rules that fit a call, the first one made counts."""
+        self.rules.append(Rule(path, leg, engine, reply, times))
+
+    @property
+    def posts(self) -> list[Seen]:
+        return [seen for _, seen in self.calls if seen.method == "POST"]
+
+    def posts_of(self, leg: str) -> list[Seen]:
+        return [seen for seen in self.posts if seen.leg == leg]
+
+    async def get(self, engine: Engine, path: str, *, timeout: float) -> Reply:
+        try:
+            async with asyncio.timeout(timeout):
+                stream = await self._call(engine, Seen("GET", path, {}, b""), Deadlines(timeout, timeout, timeout))
+                return Reply(stream.status, stream.headers, await stream.read())
+        except TimeoutError:
+            raise EngineTimeout(f"engine {engine.id} did not answer {path}", engine=engine.id) from None
+        except EngineBroken as e:
+            raise EngineUnreachable(e.message, engine=engine.id) from None
+
+    async def post(
+        self, engine: Engine, path: str, body: bytes, *, headers: Mapping[str, str], deadlines: Deadlines
+    ) -> FakeReplyStream:
+        seen = Seen("POST", path, {"content-type": "application/json", **headers}, body)
+        return await self._call(engine, seen, deadlines)
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+    async def _call(self, engine: Engine, seen: Seen, deadlines: Deadlines) -> FakeReplyStream:
+        self.calls.append((engine, seen))
+        script = self._script(engine, seen)
+        try:
+            async with asyncio.timeout(deadlines.headers):
+                for part in script.before:
+                    if isinstance(part, asyncio.Event):
+                        await part.wait()
+                    else:
+                        raise EngineUnreachable(f"engine {engine.id} cannot be reached: cut", engine=engine.id)
+        except TimeoutError:
+            seen.left.set()
+            raise EngineTimeout(f"engine {engine.id} did not answer {seen.path}", engine=engine.id) from None
+        except asyncio.CancelledError:
+            seen.left.set()
+            raise
+        return FakeReplyStream(engine, script, seen, deadlines.idle)
+
+    def _script(self, engine: Engine, seen: Seen) -> Script:
+        rule = next((rule for rule in self.rules if rule.fits(engine, seen)), None)
+        assert rule is not None, f"no rule for {seen.method} {seen.path} of {engine.id}, leg {seen.leg}"
+        if rule.times is not None:
+            rule.times -= 1
+        reply = rule.reply(seen) if callable(rule.reply) else rule.reply
+        if isinstance(reply, EngineError):
+            raise reply
+        return reply
+
+
+class FakeReplyStream:
+    def __init__(self, engine: Engine, script: Script, seen: Seen, idle: float) -> None:
+        self._engine = engine
+        self._parts = list(script.parts)
+        self._seen = seen
+        self._idle = idle
+        self.status = script.status
+        self.headers: Mapping[str, str] = dict(script.headers)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        while self._parts:
+            part = self._parts[0]
+            if isinstance(part, asyncio.Event):
+                await self._wait(part)
+            elif part is CUT:
+                raise EngineBroken(f"engine {self._engine.id} broke off its reply: cut", engine=self._engine.id)
+            elif self._seen.left.is_set():
+                raise EngineBroken(f"engine {self._engine.id} broke off its reply: closed", engine=self._engine.id)
+            self._parts.pop(0)
+            if isinstance(part, bytes):
+                yield part
+        self._seen.answered.set()
+
+    async def _wait(self, gate: asyncio.Event) -> None:
+        try:
+            async with asyncio.timeout(self._idle):
+                await gate.wait()
+        except TimeoutError:
+            raise EngineTimeout(
+                f"engine {self._engine.id} sent nothing for {self._idle:g} s", engine=self._engine.id
+            ) from None
+
+    async def read(self) -> bytes:
+        return b"".join([chunk async for chunk in self.chunks()])
+
+    def close(self) -> None:
+        if not self._seen.answered.is_set():
+            self._seen.left.set()

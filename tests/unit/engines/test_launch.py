@@ -1,0 +1,160 @@
+"""From a spec to what vLLM is started with."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from common.engine import Role
+from common.errors import ConfigurationError
+from engines.thinker import EngineSpec, command, environment
+
+ROOT = Path(__file__).parents[3]
+PREFILL = EngineSpec("/models/m", Role.PREFILL, 8100, side_port=8101, lease=12.0)
+PLAIN = EngineSpec("/models/m", Role.BOTH, 8100, connector=None)
+
+
+def flags(argv: list[str]) -> dict[str, str | None]:
+    """Each flag with its value, None for one that has none."""
+    found: dict[str, str | None] = {}
+    for arg, following in zip(argv, [*argv[1:], "--"], strict=True):
+        if arg.startswith("--"):
+            found[arg] = None if following.startswith("--") else following
+    return found
+
+
+def test_a_prefill_engine_on_cpus() -> None:
+    given = flags(command(PREFILL, device="cpu"))
+    config = json.loads(given.pop("--kv-transfer-config") or "")
+    assert config["kv_role"] == "kv_producer"
+    assert config["kv_buffer_device"] == "cpu"
+    assert config["kv_load_failure_policy"] == "fail"
+    assert config["kv_connector_extra_config"]["kv_lease_duration"] == 12.0
+    assert given == {
+        "--model": "/models/m",
+        "--host": "127.0.0.1",
+        "--port": "8100",
+        "--seed": "0",
+        "--enable-prompt-tokens-details": None,
+        "--enforce-eager": None,
+        "--dtype": "float32",
+        "--max-num-seqs": "16",
+        "--block-size": "32",
+        "--num-gpu-blocks-override": "512",
+    }
+
+
+def test_a_gpu_is_left_to_vllm() -> None:
+    given = flags(command(PREFILL, device="cuda"))
+    config = json.loads(given.pop("--kv-transfer-config") or "")
+    assert config["kv_buffer_device"] == "cuda"
+    assert given.pop("--dtype") == "auto"
+    assert set(given) == {"--model", "--host", "--port", "--seed", "--enable-prompt-tokens-details"}
+    added = environment(PREFILL, device="cuda")
+    assert not {name for name in added if "CPU" in name or name.startswith(("UCX", "OMP"))}
+
+
+@pytest.mark.parametrize(
+    ("role", "expected"), [(Role.PREFILL, "kv_producer"), (Role.DECODE, "kv_consumer"), (Role.BOTH, "kv_both")]
+)
+def test_roles(role: Role, expected: str) -> None:
+    argv = command(replace(PREFILL, role=role), device="cpu")
+    assert json.loads(flags(argv)["--kv-transfer-config"] or "")["kv_role"] == expected
+
+
+def test_an_engine_outside_a_split_has_no_connector() -> None:
+    assert "--kv-transfer-config" not in command(PLAIN, device="cpu")
+    assert not {name for name in environment(PLAIN, device="cpu") if "SIDE_CHANNEL" in name}
+
+
+def test_a_connector_that_is_not_known() -> None:
+    with pytest.raises(ConfigurationError, match="carrier-pigeon"):
+        command(replace(PREFILL, connector="carrier-pigeon"), device="cpu")
+
+
+def test_what_is_asked_for_is_passed_on() -> None:
+    spec = replace(
+        PLAIN,
+        served_name="m",
+        dtype="bfloat16",
+        max_model_len=1000,
+        max_num_seqs=3,
+        block_size=64,
+        kv_blocks=99,
+        seed=7,
+        log_requests=True,
+    )
+    given = flags(command(spec, device="cpu"))
+    assert given["--served-model-name"] == "m"
+    assert given["--dtype"] == "bfloat16"
+    assert given["--max-model-len"] == "1000"
+    assert given["--max-num-seqs"] == "3"
+    assert given["--block-size"] == "64"
+    assert given["--num-gpu-blocks-override"] == "99"
+    assert given["--seed"] == "7"
+    assert "--enable-log-requests" in given
+
+
+def test_further_arguments_come_last() -> None:
+    argv = command(replace(PREFILL, extra=("--block-size", "128")), device="cpu")
+    assert argv[-2:] == ["--block-size", "128"]
+
+
+def test_a_key_is_not_on_the_command_line() -> None:
+    spec = replace(PREFILL, api_key="hush")
+    assert "hush" not in " ".join(command(spec, device="cpu"))
+    assert environment(spec, device="cpu")["VLLM_API_KEY"] == "hush"
+
+
+def test_the_connectors_port_is_its_own() -> None:
+    added = environment(PREFILL, device="cpu")
+    assert added["VLLM_NIXL_SIDE_CHANNEL_PORT"] == "8101"
+    assert added["VLLM_NIXL_SIDE_CHANNEL_HOST"] == added["VLLM_HOST_IP"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_ucx_keeps_to_the_loopback_only_there(host: str) -> None:
+    assert environment(replace(PREFILL, host=host), device="cpu")["UCX_NET_DEVICES"] == "lo"
+    assert "UCX_NET_DEVICES" not in environment(replace(PREFILL, host="192.0.2.7"), device="cpu")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_all_addresses_is_none_that_a_peer_can_reach(host: str) -> None:
+    spec = replace(PREFILL, host=host)
+    assert flags(command(spec, device="cpu"))["--host"] == host
+    added = environment(spec, device="cpu")
+    assert added["VLLM_NIXL_SIDE_CHANNEL_HOST"] == added["VLLM_HOST_IP"]
+    assert added["VLLM_HOST_IP"] not in ("", "0.0.0.0", "::")
+
+
+SERVER = """
+import json, os, sys
+names = ("OMP_NUM_THREADS", "HF_HUB_OFFLINE")
+print(json.dumps({"pid": os.getpid(), "argv": sys.argv[1:], "env": {n: os.environ[n] for n in names}}))
+"""
+
+
+def test_exec_becomes_vllm_and_leaves_what_the_environment_says(tmp_path: Path) -> None:
+    package = tmp_path / "vllm" / "entrypoints" / "openai"
+    package.mkdir(parents=True)
+    (package / "api_server.py").write_text(SERVER)
+    code = (
+        "import os; from common.engine import Role; from engines.thinker import EngineSpec, exec_thinker\n"
+        "print(os.getpid(), flush=True)\n"
+        "exec_thinker(EngineSpec('m', Role.DECODE, 8200, device='cpu', extra=('--x',)))"
+    )
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "5"}
+    env.pop("HF_HUB_OFFLINE", None)
+    out = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+    pid, said = out.splitlines()
+    seen = json.loads(said)
+    assert seen["pid"] == int(pid)
+    assert seen["env"] == {"OMP_NUM_THREADS": "5", "HF_HUB_OFFLINE": "1"}
+    assert seen["argv"][0] == "--model"
+    assert seen["argv"][-1] == "--x"
