@@ -27,6 +27,9 @@ from gateway.wire import ClientRequest, unsplit_reason
 
 log = logging.getLogger(__name__)
 
+DRAIN_WITHIN = 5.0
+"""Seconds that a shutdown waits for a store that is away."""
+
 
 class Coordinator:
     def __init__(
@@ -76,8 +79,17 @@ class Coordinator:
             self._in_background(journal.flush())
 
     async def drain(self) -> None:
-        """Waits for what is still being written of requests that ended."""
-        await asyncio.gather(*self._closing, return_exceptions=True)
+        """Waits for what is still being written of requests that ended; at most DRAIN_WITHIN seconds.
+
+        What is left then is lost to a store that is away: the records expire with this gateway's lease.
+        """
+        if self._closing:
+            _, late = await asyncio.wait(set(self._closing), timeout=DRAIN_WITHIN)
+            if late:
+                log.error("the last transitions of %d requests were not written: the store is away", len(late))
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
 
     def _admissible(
         self, request_id: str, request: ClientRequest, client_id: str | None
@@ -141,7 +153,7 @@ class Coordinator:
             await journal.admit(Event.DECODE_SENT if record.prefill is None else Event.PREFILL_SENT)
         except BaseException as e:
             # The write may have reached the store all the same: close what may be there, and free the places.
-            journal.fire(Event.FAILED if isinstance(e, DuetError) else Event.CANCELLED)
+            journal.abandon(Event.FAILED if isinstance(e, DuetError) else Event.CANCELLED)
             self._in_background(journal.flush())
             raise
         if record.unsplit is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, repeat
 from typing import Any
 
 from common.clock import Clock
@@ -20,9 +21,9 @@ from gateway.telemetry import Metrics
 
 log = logging.getLogger(__name__)
 
-RETRY_DELAYS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
-"""Seconds between tries of a write while the store is away. After the last one the write is dropped and counted:
-the owner's lease is then over anyway, and a reaper closes the record."""
+RETRY_DELAYS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+"""Seconds between tries of a write while the store is away; the last one is repeated until it is back. What waits is
+bounded: nothing new is admitted meanwhile."""
 
 
 class Journal:
@@ -51,6 +52,7 @@ class Journal:
         self._pending: list[Transition] = []
         self._freed: list[Load] = []
         self._writer: asyncio.Task[None] | None = None
+        self._abandoned = False
 
     @property
     def live(self) -> bool:
@@ -77,8 +79,14 @@ class Journal:
             self._writer = asyncio.create_task(self._write())
         return left
 
+    def abandon(self, event: Event) -> None:
+        """Closes what a failed admission may have left in the store. Tries for a few seconds only: while the store is
+        away there may be many of these."""
+        self._abandoned = True
+        self.fire(event)
+
     async def flush(self) -> None:
-        """Waits until everything fired so far is written, or given up."""
+        """Waits until everything fired so far is written, however long the store is away."""
         while self._writer is not None and not self._writer.done():
             await asyncio.shield(self._writer)
 
@@ -109,28 +117,21 @@ class Journal:
             batch, self._pending = self._pending, []
             freed, self._freed = self._freed, []
             ended = batch[-1].to not in LIVE
-            applied = await self._apply(batch, freed, self.record.owner if ended else None)
-            if applied is not None:
-                self._look_at(applied)
+            self._look_at(await self._apply(batch, freed, self.record.owner if ended else None))
 
-    async def _apply(
-        self, batch: Sequence[Transition], freed: Sequence[Load], disown: str | None
-    ) -> Sequence[Applied] | None:
-        for delay in (*RETRY_DELAYS, None):
+    async def _apply(self, batch: Sequence[Transition], freed: Sequence[Load], disown: str | None) -> Sequence[Applied]:
+        for delay in chain(RETRY_DELAYS, () if self._abandoned else repeat(RETRY_DELAYS[-1])):
             try:
                 with self._metrics.store_seconds.labels("apply").time():
                     return await self._store.apply(batch, free=freed, disown=disown)
-            except StoreUnavailable as e:
+            except StoreUnavailable:
                 self._metrics.store_errors.labels("apply").inc()
-                if delay is None:
-                    log.error("request %s: %d transitions were not written: %s", self.record.id, len(batch), e)
-                    return None
                 await asyncio.sleep(delay)
-        return None
+        return ()
 
     def _look_at(self, applied: Sequence[Applied]) -> None:
         for one in applied:
-            if one.outcome in (Outcome.CONFLICT, Outcome.MISSING):
+            if one.outcome in (Outcome.CONFLICT, Outcome.MISSING) and not self._abandoned:
                 self._metrics.store_conflicts.inc()
                 seen = one.state.value if one.state is not None else "gone"
                 log.warning("request %s was moved by somebody else: the store has it as %s", self.record.id, seen)
