@@ -44,6 +44,7 @@ $(STAMP): pyproject.toml constraints.txt engines/compat/install.py | $(BIN)/pyth
 	@case '$(ENGINES)' in cpu|gpu|none) ;; *) echo "ENGINES=$(ENGINES): expected cpu, gpu or none" >&2; exit 2;; esac
 	@if [ -e '$(VENV)/.installed-$(OTHER_$(ENGINES))' ]; then \
 	  echo "$(VENV) has engines for $(OTHER_$(ENGINES)), and both builds cannot live in one: make clean first" >&2; exit 2; fi
+	@echo "installing into $(VENV), engines: $(ENGINES) (seconds for none, else minutes)"
 ifeq ($(ENGINES),cpu)
 	@# pip finds the wheel where one is configured on this machine. Elsewhere it comes from PyTorch's own CPU index,
 	@# asked for this one package only; its dependencies come with the rest, below. That second way has not been tried
@@ -51,8 +52,8 @@ ifeq ($(ENGINES),cpu)
 	@$(PIP) install -q --no-deps '$(TORCH_CPU)' 2>/dev/null \
 	  || $(PIP) install -q --no-deps --index-url $(TORCH_CPU_INDEX) '$(TORCH_CPU)'
 endif
-	$(PIP) install -q -c constraints.txt -e '.[$(EXTRAS_$(ENGINES))]'
-	$(BIN)/python -m engines.compat.install
+	@$(PIP) install -q -c constraints.txt -e '.[$(EXTRAS_$(ENGINES))]'
+	@$(BIN)/python -m engines.compat.install
 	@touch $@
 
 $(BIN)/python:

@@ -1,4 +1,4 @@
-"""Any ASGI application on a loopback port, in the test's own event loop."""
+"""Any ASGI application on a loopback port, in the test's own event loop. Simulated engines: `engines.sim.runner`."""
 
 from __future__ import annotations
 
@@ -10,39 +10,45 @@ from typing import Any
 
 import uvicorn
 
+GRACE = 1
+"""Seconds that requests may take to end: a test that leaves one hanging does not hang itself."""
+
 
 class _Server(uvicorn.Server):
+    """Signals stay the test runner's, and it is told when to end instead of looking ten times a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+        self.stop = asyncio.Event()
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        yield  # signals stay the test runner's
+        yield
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        self.ready.set()
+        await self.stop.wait()
 
 
 @asynccontextmanager
-async def serving(app: Any, sock: socket.socket | None = None, *, http: Any = "httptools") -> AsyncIterator[str]:
-    """The base URL, once the application's lifespan has started. Leaving waits for its end.
-
-    What still runs then is given half a second: a test that leaves a request hanging must not hang itself.
-    """
-    sock = sock if sock is not None else bound()
-    config = uvicorn.Config(
-        app, log_config=None, http=http, lifespan="auto", access_log=False, timeout_graceful_shutdown=1
-    )
-    server = _Server(config)
-    task = asyncio.create_task(server.serve([sock]))
-    while not server.started:
+async def serving(app: Any) -> AsyncIterator[str]:
+    """The base URL, once the application's lifespan has started. Leaving waits for its end."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        config = uvicorn.Config(
+            app, http="httptools", lifespan="on", log_config=None, access_log=False, timeout_graceful_shutdown=GRACE
+        )
+        server = _Server(config)
+        task = asyncio.create_task(server.serve([sock]))
+        ready = asyncio.create_task(server.ready.wait())
+        await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
-            task.result()
+            ready.cancel()
+            await task
             raise RuntimeError("the application did not start")
-        await asyncio.sleep(0.005)
-    try:
-        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        await task
-
-
-def bound() -> socket.socket:
-    """A socket on a free loopback port."""
-    sock = socket.socket()
-    sock.bind(("127.0.0.1", 0))
-    return sock
+        try:
+            yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+        finally:
+            server.stop.set()
+            await task

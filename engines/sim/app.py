@@ -19,6 +19,7 @@ from typing import Any
 from uuid import uuid4
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -48,7 +49,8 @@ def create_app(engine: SimEngine) -> Starlette:
             Route("/sim/kv/{what}", inside.kv, methods=["POST"]),
             Route("/sim/faults", inside.faults, methods=["GET", "POST", "DELETE"]),
             Route("/sim/calls", inside.calls),
-        ]
+        ],
+        exception_handlers={HTTPException: _detail},
     )
 
 
@@ -129,7 +131,7 @@ class Face:
         try:
             body = await replies.whole(self.engine, head, ask, call, fault)
         except GenerationFailed as e:
-            return _error(500, str(e), "InternalServerError")
+            return JSONResponse(shapes.failure(e.message, e.status), status_code=e.status)
         finally:
             self.engine.running -= 1
         if fault is not None and fault.mode == "drop_midway":
@@ -186,6 +188,12 @@ def _json(raw: bytes) -> Any:
         return json.loads(raw)
     except ValueError:
         return None
+
+
+def _detail(request: Request, exc: Exception) -> Response:
+    """Paths and methods that there are not: FastAPI's shape, which vLLM leaves as it is."""
+    assert isinstance(exc, HTTPException)
+    return JSONResponse({"detail": exc.detail}, status_code=exc.status_code, headers=exc.headers)
 
 
 def _error(status: int, message: str, type_: str, param: str | None = None) -> Response:

@@ -7,7 +7,7 @@ engines. A field that changes an answer and is not imitated here is refused with
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,6 +139,11 @@ def read(chat: bool, raw: bytes, *, model: str, max_model_len: int) -> Ask:
     )
 
 
+def out_of_vocabulary(prompt: Sequence[int]) -> int | None:
+    """The first id that is no token's. In a prompt the engine looks for it, when a stream has already begun."""
+    return next((i for i in prompt if i >= words.VOCABULARY), None)
+
+
 def _wrong(message: str, param: str, value: Any = None) -> SimRefused:
     what = f"parameter={param}" if value is None else f"parameter={param}, value={value}"
     return SimRefused(400, f"{message} ({what})", param=param)
@@ -207,7 +212,7 @@ def _chat_prompt(body: _ChatBody, fields: Fields, kv: dict[str, Any], room: int)
     if not isinstance(given, list) or not given or any(type(i) is not int or i < 0 for i in given):
         name = "`kv_transfer_params['prompt_token_ids']`"
         raise _wrong(f"{name} must be a non-empty list of non-negative integers.", param)
-    beyond = next((i for i in given if i >= words.VOCABULARY), None)
+    beyond = out_of_vocabulary(given)
     if beyond is not None:
         raise _wrong(f"Token id {beyond} is out of vocabulary", param)
     if len(given) > room:
@@ -228,9 +233,6 @@ def _prompts(body: _TextBody) -> tuple[tuple[int, ...], ...]:
 
 
 def _check_prompt(prompt: tuple[int, ...], room: int) -> None:
-    beyond = next((i for i in prompt if i >= words.VOCABULARY), None)
-    if beyond is not None:
-        raise SimRefused(400, f"Token id {beyond} is out of vocabulary")
     if len(prompt) > room:
         about = "at least " if len(prompt) == room + 1 else ""
         raise _wrong(

@@ -13,7 +13,7 @@ import httpx
 
 from engines.sim import handoff, words
 from engines.sim.answer import Answer, Delta, Prefilled
-from engines.sim.ask import Ask
+from engines.sim.ask import Ask, out_of_vocabulary
 from engines.sim.calls import Call
 from engines.sim.faults import Fault, Faults
 from engines.sim.handoff import Fate
@@ -32,7 +32,12 @@ class Latency:
 
 
 class GenerationFailed(Exception):
-    """What vLLM tells as a 500, or, once the stream has begun, as an error event. The message is all there is."""
+    """What vLLM tells by a status, or, once the stream has begun, by an error event."""
+
+    def __init__(self, message: str, *, status: int = 500) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
 
 
 @dataclass
@@ -73,6 +78,9 @@ class SimEngine:
         """The KV of each prompt, computed or fetched. Raises GenerationFailed; waits for ever where vLLM does."""
         if self.dead:
             raise GenerationFailed(DEAD)
+        beyond = next((i for i in map(out_of_vocabulary, ask.prompts) if i is not None), None)
+        if beyond is not None:
+            raise GenerationFailed(f"Token id {beyond} is out of vocabulary", status=400)
         return [await self._prefill(ask.kv, prompt) for prompt in ask.prompts]
 
     async def answer(self, ask: Ask, prompts: list[Prefilled]) -> AsyncIterator[tuple[Answer, Delta]]:

@@ -6,7 +6,7 @@ from engines.sim.engine import SimEngine
 from engines.sim.handoff import BLOCK
 
 SOURCES = ("local_compute", "local_cache_hit", "external_kv_transfer")
-BLOCKS = 4096
+BLOCKS = 512
 """What `kv_cache_usage_perc` is a share of; nothing is refused when they are used up."""
 
 

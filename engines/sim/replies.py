@@ -149,7 +149,7 @@ def _prompt_tokens(prompts: list[Prefilled]) -> int:
 
 
 def _failure(error: GenerationFailed) -> str:
-    return f"data: {json.dumps(shapes.failure(str(error)))}\n\n"
+    return f"data: {json.dumps(shapes.failure(error.message, error.status))}\n\n"
 
 
 def _event(body: Any) -> str:

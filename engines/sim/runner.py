@@ -59,6 +59,11 @@ class _Server(uvicorn.Server):
 
     def end(self) -> None:
         self._stop.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """At once: there is nothing to be graceful about."""
+        for server in self.servers:
+            server.close()
         for connection in list(self.server_state.connections):
-            if connection.transport is not None:
-                connection.transport.abort()
+            connection.transport.abort()
+        await asyncio.gather(*self.server_state.tasks, return_exceptions=True)

@@ -32,8 +32,8 @@ def error(message: str, status: int, *, type_: str, param: str | None = None) ->
     return {"error": {"message": message, "type": type_, "param": param, "code": status}}
 
 
-def failure(message: str) -> Json:
-    return error(message, 500, type_="InternalServerError")
+def failure(message: str, status: int) -> Json:
+    return error(message, status, type_="InternalServerError" if status >= 500 else "BadRequestError")
 
 
 def models(model: str, max_model_len: int, created: int) -> Json:

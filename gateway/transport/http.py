@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import AsyncIterator, Mapping
+from weakref import WeakSet
 
 import aiohttp
 
@@ -76,6 +77,7 @@ class HttpEngineClient:
         self._headers = {"authorization": f"Bearer {api_key}"} if api_key is not None else {}
         self._per_engine = per_engine
         self._session: aiohttp.ClientSession | None = None
+        self._streams: WeakSet[HttpReplyStream] = WeakSet()
 
     async def start(self) -> None:
         self._session = aiohttp.ClientSession(
@@ -90,6 +92,8 @@ class HttpEngineClient:
 
     async def aclose(self) -> None:
         """Closes every connection; replies that still stream end with EngineBroken."""
+        for stream in list(self._streams):
+            stream.close()
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -139,7 +143,9 @@ class HttpEngineClient:
             raise EngineUnreachable(f"engine {engine.id} cannot be reached: {_words(e)}", engine=engine.id) from None
         except aiohttp.ClientError as e:
             raise EngineBroken(f"engine {engine.id} sent no HTTP reply: {_words(e)}", engine=engine.id) from None
-        return HttpReplyStream(engine, response, bounds.idle)
+        stream = HttpReplyStream(engine, response, bounds.idle)
+        self._streams.add(stream)
+        return stream
 
 
 def _late(engine: Engine, what: str, seconds: float) -> EngineTimeout:

@@ -12,8 +12,8 @@ What clients send under these names reaches no engine:
 | field | why |
 | --- | --- |
 | `kv_transfer_params`, `ec_transfer_params` | they steer transfers between engines, and a made-up value can kill one |
-| the same names in `vllm_xargs` | vLLM reads them there too, and takes any type |
-| `request_id` | vLLM aborts a transfer under this id: a client could name another one's request |
+| the same names in `vllm_xargs` | vLLM reads them there too, of whatever type |
+| `request_id` | vLLM ends a refused transfer under this id: a client could name another's request |
 
 Kept, because people rightly use them and engines guard them by settings of their own: `priority`, `cache_salt`,
 `session_id`, the rest of `vllm_xargs`, `chat_template`, `mm_processor_kwargs`, `media_io_kwargs`. No header of a

@@ -16,9 +16,9 @@ chat template arguments, media, documents, truncation, and every field that is n
 | `structured_outputs`, `guided_*` | dropped | they shape the answer; `response_format` and `tool_choice` stay |
 | `allowed_token_ids` | dropped | of end tokens only it would leave, beside `min_tokens`, none to choose |
 | `logprobs`, `top_logprobs`, `logprob_token_ids` | dropped | work for a token that nobody sees; decode has them all |
-| `best_of` | dropped | more sequences than `n`; engines that know it refuse it below `n` |
+| `best_of` | dropped | no use for one token; vLLM 0.32 does not know it, others would make more sequences |
 | `echo`, `return_prompt_text` | dropped | the prompt's text in a reply that nobody reads |
-| `return_token_ids` | true or dropped | see `takes_prompt_ids` |
+| `return_token_ids` | true, or dropped | true where decode takes the prompt's ids (`takes_prompt_ids`) |
 
 Decode gets the client's body, byte for byte in each field, and the connector's parameters.
 """

@@ -6,7 +6,7 @@ that writes about errors costs nothing and changes nothing.
 | in an event | what becomes of it |
 | --- | --- |
 | `[DONE]` | passed on; the stream is done, and nothing after it is |
-| `error`, a `finish_reason` of `choices.FAILED_ENDS` | held back: whoever relays says it in OpenAI's shape |
+| `error`, or a `finish_reason` error or abort | held back: whoever relays says it in OpenAI's shape |
 | `kv_transfer_params` and its like | taken out; every other field stays the bytes that came |
 | `usage` | kept aside, passed on |
 | anything else, comments too | passed on |

@@ -131,23 +131,24 @@ class FakeReplyStream:
             part = self._parts[0]
             if isinstance(part, asyncio.Event):
                 await self._wait(part)
-            elif part is CUT:
-                raise EngineBroken(f"engine {self._engine.id} broke off its reply: cut", engine=self._engine.id)
-            elif self._seen.left.is_set():
-                raise EngineBroken(f"engine {self._engine.id} broke off its reply: closed", engine=self._engine.id)
+            if part is CUT or self._seen.left.is_set():
+                why = "cut" if part is CUT else "closed"
+                raise EngineBroken(f"engine {self._engine.id} broke off its reply: {why}", engine=self._engine.id)
             self._parts.pop(0)
             if isinstance(part, bytes):
                 yield part
         self._seen.answered.set()
 
     async def _wait(self, gate: asyncio.Event) -> None:
+        """For the gate, or for a `close`, as long as the deadline allows."""
+        waits = [asyncio.ensure_future(event.wait()) for event in (gate, self._seen.left)]
         try:
-            async with asyncio.timeout(self._idle):
-                await gate.wait()
-        except TimeoutError:
-            raise EngineTimeout(
-                f"engine {self._engine.id} sent nothing for {self._idle:g} s", engine=self._engine.id
-            ) from None
+            done, _ = await asyncio.wait(waits, timeout=self._idle, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        if not done:
+            raise EngineTimeout(f"engine {self._engine.id} sent nothing for {self._idle:g} s", engine=self._engine.id)
 
     async def read(self) -> bytes:
         return b"".join([chunk async for chunk in self.chunks()])

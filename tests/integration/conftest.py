@@ -13,11 +13,11 @@ import pytest
 
 from common.connectors import Connector
 from engines.sim.engine import SimEngine
+from engines.sim.runner import running
 from gateway.bootstrap import build
 from gateway.settings import Settings
 from tests.redis_server import scratch_prefix
 from tests.serving import serving
-from tests.simulated import sim
 
 MODEL = "sim"
 T = TypeVar("T")
@@ -99,6 +99,10 @@ async def gateway_before(
         yield Pair(prefill[0], decode[0], prefill[1], decode[1], url, client, settings)
 
 
+def _two(settings: dict[str, Any]) -> tuple[SimEngine, SimEngine]:
+    return SimEngine(**settings), SimEngine(**settings)
+
+
 class World:
     """Makes pairs with what a test wants of them; all share the engines and the Redis prefix."""
 
@@ -110,8 +114,10 @@ class World:
         self.decode: tuple[SimEngine, str] | None = None
 
     async def engines(self, **settings: Any) -> None:
-        self.prefill = await self._stack.enter_async_context(sim(**settings))
-        self.decode = await self._stack.enter_async_context(sim(**settings))
+        self.prefill, self.decode = [(engine, await self._run(engine)) for engine in _two(settings)]
+
+    async def _run(self, engine: SimEngine) -> str:
+        return await self._stack.enter_async_context(running(engine))
 
     async def gateway(self, **options: Any) -> Pair:
         if self.prefill is None or self.decode is None:

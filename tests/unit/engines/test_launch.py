@@ -143,6 +143,8 @@ print(json.dumps({"pid": os.getpid(), "argv": sys.argv[1:], "env": {n: os.enviro
 def test_exec_becomes_vllm_and_leaves_what_the_environment_says(tmp_path: Path) -> None:
     package = tmp_path / "vllm" / "entrypoints" / "openai"
     package.mkdir(parents=True)
+    for folder in (package, *package.parents[:2]):
+        (folder / "__init__.py").touch()
     (package / "api_server.py").write_text(SERVER)
     code = (
         "import os; from common.engine import Role; from engines.thinker import EngineSpec, exec_thinker\n"

@@ -136,6 +136,21 @@ def test_a_command_may_end_in_its_own_way(tmp_path: Path) -> None:
     assert it.tail() == "ready\nbye"
 
 
+def test_the_commands_own_children_are_told_too(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    signal.pause()\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('ready', flush=True)\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) + 20)\n"
+    )
+    it = child(tmp_path, python(code)).start()
+    wait_for(it.tail)
+    assert it.stop() == 20 - signal.SIGTERM
+
+
 @linux
 def test_what_a_command_leaves_behind_is_ended(tmp_path: Path) -> None:
     code = (

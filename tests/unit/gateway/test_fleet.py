@@ -1,0 +1,144 @@
+"""What the gateway knows of its engines, and how it changes its mind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from common.engine import Engine, Role
+from common.errors import ConfigurationError, EngineUnreachable
+from gateway.fleet import Fleet
+from gateway.store.memory import MemoryStore
+from gateway.store.port import Load
+from gateway.telemetry import Metrics
+from tests.fakes.clock import FakeClock
+from tests.fakes.engine_client import FakeEngineClient
+from tests.fakes.script import Script, json_reply
+
+P = Engine.at("http://127.0.0.1:8100", Role.PREFILL)
+D = Engine.at("http://127.0.0.1:8200", Role.DECODE)
+
+
+def models(*cards: dict[str, Any]) -> Script:
+    return json_reply({"object": "list", "data": list(cards)})
+
+
+def card(name: str = "m", length: int | None = 2048) -> dict[str, Any]:
+    return {"id": name, "object": "model", "max_model_len": length}
+
+
+class Rig:
+    def __init__(self, *engines: Engine, failures: int = 2) -> None:
+        self.clock = FakeClock()
+        self.client = FakeEngineClient()
+        self.store = MemoryStore(self.clock)
+        self.fleet = Fleet(
+            list(engines) or [P, D],
+            client=self.client,
+            store=self.store,
+            clock=self.clock,
+            metrics=Metrics(),
+            interval=3600,
+            timeout=1,
+            failures=failures,
+            load_interval=3600,
+        )
+
+    def well(self, engine: Engine = P, *cards: dict[str, Any]) -> None:
+        self.client.on("/health", engine=engine.id, reply=Script())
+        self.client.on("/v1/models", engine=engine.id, reply=models(*(cards or (card(),))))
+
+    async def check(self, engine: Engine = P) -> None:
+        monitor = next(m for m in self.fleet._monitors if m.member.engine is engine)
+        await monitor.check()
+
+
+async def test_one_good_check_takes_an_engine_in() -> None:
+    rig = Rig()
+    member = rig.fleet.members[P.id]
+    assert (member.up, member.fault) == (False, "not checked yet")
+    rig.well()
+    await rig.check()
+    assert (member.up, member.fault, dict(member.models)) == (True, None, {"m": 2048})
+    assert member.checked_at == rig.clock.now()
+    assert rig.fleet.routable(Role.PREFILL)
+    assert not rig.fleet.routable(Role.DECODE)
+
+
+async def test_it_takes_several_bad_ones_in_a_row_to_take_it_out() -> None:
+    rig = Rig(failures=3)
+    gone = EngineUnreachable("gone", engine=P.id)
+    for reply, times in ((Script(), 1), (gone, 2), (Script(), 1), (gone, 3), (Script(), 1)):
+        rig.client.on("/health", reply=reply, times=times)
+    rig.client.on("/v1/models", reply=models(card()))
+    member, seen = rig.fleet.members[P.id], []
+    for _ in range(8):
+        await rig.check()
+        seen.append(member.up)
+    assert seen == [True, True, True, True, True, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("health", "listed", "fault"),
+    [
+        (Script(status=503), models(card()), "answered /health with 503"),
+        (Script(), Script(status=404), "answered /v1/models with 404"),
+        (Script(), json_reply({"data": []}), "serves no model"),
+        (Script(), json_reply({"data": [{"no": "id"}]}), "no model list"),
+        (Script(), Script([b"<html>"], 200, {}), "no model list"),
+    ],
+)
+async def test_what_is_wrong_with_an_engine_is_told(health: Script, listed: Script, fault: str) -> None:
+    rig = Rig()
+    rig.client.on("/health", reply=health)
+    rig.client.on("/v1/models", reply=listed)
+    await rig.check()
+    member = rig.fleet.members[P.id]
+    assert not member.up
+    assert fault in (member.fault or "")
+    assert P.id in (member.fault or "")
+
+
+async def test_a_model_that_cannot_be_served_now_still_exists() -> None:
+    rig = Rig(failures=1)
+    rig.client.on("/health", reply=Script(), times=1)
+    rig.client.on("/health", reply=EngineUnreachable("gone", engine=P.id))
+    rig.client.on("/v1/models", reply=models(card()))
+    await rig.check()
+    await rig.check()
+    assert rig.fleet.models() == {"m": 2048}
+    assert not rig.fleet.routable(Role.PREFILL)
+
+
+async def test_a_models_longest_context_is_the_shortest_of_its_engines() -> None:
+    rig = Rig()
+    rig.well(P, card("m", 4096), card("only", None))
+    rig.well(D, card("m", 2048))
+    await rig.check(P)
+    await rig.check(D)
+    assert rig.fleet.models() == {"m": 2048, "only": None}
+
+
+async def test_load_is_what_all_replicas_have_and_nothing_twice() -> None:
+    rig = Rig()
+    others = [Load(P.id, f"other-{n}", rig.clock.now() + 60) for n in range(3)]
+    await rig.store.apply([], free=[])
+    rig.store._loads[P.id] = {load.request_id: load.expires_at for load in others}
+    rig.fleet.enter(P.id)  # ours, and not in the store yet
+    await rig.fleet.look_at_load()
+    member = rig.fleet.members[P.id]
+    assert member.load == 3
+    rig.fleet.enter(P.id)
+    assert member.load == 4, "what came since the look is added"
+    rig.fleet.leave(P.id)
+    rig.fleet.leave(P.id)
+    assert member.load == 2
+    rig.store.available = False
+    await rig.fleet.look_at_load()
+    assert member.load == 2, "while the store is away the last look stands"
+
+
+def test_an_engine_listed_twice_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="listed twice"):
+        Rig(P, P)
