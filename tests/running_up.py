@@ -1,0 +1,63 @@
+"""A running `duet up`, for the tests that start one and end it in every way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.processes import descendants, wait_for
+
+
+class RunningUp:
+    """`duet up` on a port of its own. Its outputs are in one file."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: Path, port: int) -> None:
+        self.process = process
+        self.output = output
+        self.url = f"http://127.0.0.1:{port}"
+
+    def said(self) -> str:
+        return self.output.read_text()
+
+    def wait_until_it_says(self, what: str, *, within: float) -> None:
+        wait_for(lambda: what in self.said() or self.process.poll() is not None, within=within)
+        assert what in self.said(), self.said()
+
+    def below(self) -> list[int]:
+        """Every process below it."""
+        return descendants(self.process.pid)
+
+    def chat(self, model: str) -> list[str]:
+        """The lines of one streamed answer, asked for as the printed curl line does."""
+        body = {"model": model, "stream": True, "max_tokens": 4, "messages": [{"role": "user", "content": "hello"}]}
+        headers = {"content-type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/v1/chat/completions", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            return [line.decode().strip() for line in reply if line.strip()]
+
+
+@contextmanager
+def running_up(command: Sequence[str], folder: Path, port: int, **env: str) -> Iterator[RunningUp]:
+    """Leaving kills it and what is below it, should anything be left: the tests look at that before."""
+    output = folder / "output"
+    with output.open("wb") as out:
+        process = subprocess.Popen(
+            [*command, "--port", str(port)],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env={**os.environ, "TMPDIR": str(folder), **env},
+        )
+    up = RunningUp(process, output, port)
+    try:
+        yield up
+    finally:
+        for pid in (*up.below(), process.pid) if process.poll() is None else ():
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
