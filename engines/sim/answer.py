@@ -58,7 +58,8 @@ class Answer:
         return Delta(self._ready(), [token], self.finish, self.stop_reason)
 
     def _look_for_an_end(self, token: int, *, early: bool) -> None:
-        stop = next((s for s in self.ask.stop if s in self.text), None)
+        found = [s for s in self.ask.stop if s in self.text]
+        stop = min(found, key=lambda s: self.text.index(s) + len(s), default=None)  # the one that is complete first
         if token == words.END:
             self.finish = "stop"
         elif not early and token in self.ask.stop_token_ids:

@@ -17,6 +17,8 @@ from engines.sim import words
 
 Fields = Mapping[str, Any]
 
+DEFAULT_COMPLETION_TOKENS = 16
+
 NOT_IMITATED = (
     "logprobs",
     "prompt_logprobs",
@@ -100,18 +102,7 @@ def read(chat: bool, raw: bytes, *, model: str, max_model_len: int) -> Ask:
     if body.model and body.model != model:
         message = f"The model `{body.model}` does not exist. Valid aliases: {model}."
         raise SimRefused(404, message, "NotFoundError", "model")
-    asked = body.max_tokens
-    if isinstance(body, _ChatBody):
-        asked = asked if body.max_completion_tokens is None else body.max_completion_tokens
-    elif asked is None:
-        asked = 16
-    if asked is not None and asked > max_model_len:
-        raise _wrong(
-            f"max_tokens={asked} cannot be greater than max_model_len={max_model_len}. "
-            "Please request fewer output tokens.",
-            "max_tokens",
-            asked,
-        )
+    asked = _asked_tokens(body, max_model_len)
     kv = dict(body.kv_transfer_params or {})
     prompts = _chat_prompt(body, fields, kv, max_model_len) if isinstance(body, _ChatBody) else _prompts(body)
     for prompt in prompts:
@@ -137,6 +128,23 @@ def read(chat: bool, raw: bytes, *, model: str, max_model_len: int) -> Ask:
         echo=bool(body.echo),
         kv=kv,
     )
+
+
+def _asked_tokens(body: _ChatBody | _TextBody, max_model_len: int) -> int | None:
+    """How many tokens at most; None for as many as there is room for."""
+    asked = body.max_tokens
+    if isinstance(body, _ChatBody):
+        asked = asked if body.max_completion_tokens is None else body.max_completion_tokens
+    elif asked is None:
+        asked = DEFAULT_COMPLETION_TOKENS
+    if asked is not None and asked > max_model_len:
+        raise _wrong(
+            f"max_tokens={asked} cannot be greater than max_model_len={max_model_len}. "
+            "Please request fewer output tokens.",
+            "max_tokens",
+            asked,
+        )
+    return asked
 
 
 def out_of_vocabulary(prompt: Sequence[int]) -> int | None:
@@ -199,14 +207,14 @@ def _validated(kind: type[_ChatBody] | type[_TextBody], fields: Fields) -> _Chat
 
 
 def _chat_prompt(body: _ChatBody, fields: Fields, kv: dict[str, Any], room: int) -> tuple[tuple[int, ...], ...]:
-    """The ids that the handoff brings in place of the messages, else the messages."""
+    """The ids that the handoff brings in place of the messages, else the messages. Media must be read there."""
     choice = "auto" if body.tools and "tool_choice" not in fields else body.tool_choice
     if choice == "auto":
         raise SimRefused(400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set')
     if not body.messages:
         raise SimRefused(400, "Cannot apply chat template to an empty conversation. Provide at least one message.")
     given = kv.pop("prompt_token_ids", None)
-    if given is None:
+    if given is None or _has_media(body.messages):
         return (tuple(words.render(fields)),)
     param = "kv_transfer_params.prompt_token_ids"
     if not isinstance(given, list) or not given or any(type(i) is not int or i < 0 for i in given):
@@ -218,6 +226,11 @@ def _chat_prompt(body: _ChatBody, fields: Fields, kv: dict[str, Any], room: int)
     if len(given) > room:
         raise SimRefused(400, f"Input length ({len(given)}) exceeds model's maximum context length ({room}).")
     return (tuple(given),)
+
+
+def _has_media(messages: list[dict[str, Any]]) -> bool:
+    parts = [part for m in messages if isinstance(m.get("content"), list) for part in m["content"]]
+    return any(isinstance(part, dict) and part.get("type", "text") != "text" for part in parts)
 
 
 def _prompts(body: _TextBody) -> tuple[tuple[int, ...], ...]:
@@ -250,6 +263,8 @@ def _check_sampling(body: _ChatBody | _TextBody, limits: tuple[int, ...]) -> Non
         raise SimRefused(400, f"n must be at least 1, got {body.n}.")
     if body.temperature is not None and body.temperature < 0:
         raise _wrong(f"temperature must be non-negative, got {body.temperature}.", "temperature", body.temperature)
+    if "" in (body.stop or ()) or body.stop == "":
+        raise SimRefused(400, "stop cannot contain an empty string.")
     if least < 1:
         raise _wrong(f"max_tokens must be at least 1, got {least}.", "max_tokens", least)
     if body.min_tokens > least:

@@ -133,7 +133,7 @@ class SimEngine:
             await asyncio.Event().wait()
         if fate is Fate.LOADS:
             state = await self._fetched(kv, len(prompt))
-            if state is not None:
+            if state is not None and len(prompt) > 1:  # the last token is computed in any case; of one, no more is left
                 self.sources["external_kv_transfer"] += len(prompt)
                 return Prefilled(prompt, state, int(kv.get("remote_prefill_cached_tokens") or 0))
         await asyncio.sleep(self.latency.per_prompt_token * len(prompt))

@@ -96,7 +96,7 @@ class EventStream:
 
     def _put_right(self, event: bytes) -> bytes:
         lines = _LINE.split(event)
-        data = b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
+        data = b"\n".join(line[5:] for line in lines if line.startswith(b"data:"))
         if data.strip() == b"[DONE]":
             self.done = True
             return event

@@ -20,8 +20,7 @@ CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 PRODUCE = {"do_remote_decode": True, "do_remote_prefill": False}
 ONE_TOKEN = {"max_tokens": 1, "min_tokens": 1, "ignore_eos": True, "n": 1, "stream": False}
 """What makes any request a prefill."""
-SOURCE = "vllm:prompt_tokens_by_source_total"
-EXTERNAL = {"source": "external_kv_transfer"}
+SOURCES = ("local_compute", "local_cache_hit", "external_kv_transfer")
 SHORTLY = 10.0
 """Seconds within which an engine lets go of what nobody wants any more."""
 
@@ -72,6 +71,11 @@ class Engine:
                 found.append(float(value))
         (only,) = found
         return only
+
+    async def sources(self) -> dict[str, float]:
+        """Prompt tokens so far, by where they came from."""
+        name = "vllm:prompt_tokens_by_source_total"
+        return {source: await self.metric(name, {"source": source}) for source in SOURCES}
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,22 @@ def test_an_event_leaves_as_soon_as_its_end_is_there(end: str) -> None:
     assert stream.feed(end.encode()) == one + end.encode()
 
 
+@pytest.mark.parametrize("end", ["\n\n", "\r\n\r\n", "\r\r", "\n\r\n", "\r\n\n"])
+def test_an_end_may_come_in_pieces_with_the_next_event_behind_it(end: str) -> None:
+    one, two = b'data: {"a":1}', b'data: {"b":2}'
+    whole = one + end.encode() + two
+    for at in range(len(one), len(one) + len(end)):
+        stream = EventStream("e:1")
+        out = stream.feed(whole[:at]) + stream.feed(whole[at:])
+        assert whole.startswith(out)
+        assert read(out) == ['{"a":1}']
+
+
+def test_empty_lines_more_than_needed_are_passed_on() -> None:
+    sent = event(chunk("a", usage=USAGE)) + b"\n\n\n" + event(chunk("b", usage=USAGE)) + b"\n"
+    assert fed([sent])[1] == sent
+
+
 def test_byte_by_byte() -> None:
     whole = event(chunk("a")) + event(chunk("é")) + b"data: [DONE]\n\n"
     stream = EventStream("e:1")
