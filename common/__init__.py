@@ -6,6 +6,7 @@
 | `ids`, `clock` | identifiers and time, injected everywhere |
 | `engine` | what an engine is: its role, its address, its identity |
 | `connectors/` | one file a KV connector, behind one contract |
+| `tasks` | ending background tasks |
 | `process/` | child processes that end with their parent |
 | `valkey` | an embedded Valkey for a gateway that was given no Redis |
 | `cache`, `ports` | where prepared models are kept; free ports |

@@ -11,10 +11,10 @@ What it shares with vLLM 0.32 is held by one suite that real engines pass too, `
 | chats take `prompt_token_ids` for their messages, completions do not look for them | `renderers/online_renderer.py` |
 | prompt tokens by source; a prompt of one token is computed on decode in any case | `v1/metrics/stats.py` |
 
-What only the simulator's own tests hold, after what was seen to happen to real engines (`handoff.py`, `kv.py`): a handoff
-that is used twice, late, or for another prompt gives wrong tokens without a word; one without blocks kills the engine,
-one without an address hangs. Tokens are a pure function of the tokens before them, so split and unsplit runs agree, and
-decode goes on from what the handoff names, so wrong KV shows.
+What only the simulator's own tests hold, after what was seen to happen to real engines (`handoff.py`, `kv.py`): a
+handoff that is used twice, late, or for another prompt gives wrong tokens without a word; one without blocks kills the
+engine, one without an address hangs. Tokens are a pure function of the tokens before them, so split and unsplit runs
+agree, and decode goes on from what the handoff names, so wrong KV shows.
 
 What it is not: there are no batches and no queue, so no request slows another; no prefix cache, so nothing is a local
 hit; blocks never run out; sampling without a seed is not random; media are text like any other; and of its timing only

@@ -263,7 +263,7 @@ def _check_sampling(body: _ChatBody | _TextBody, limits: tuple[int, ...]) -> Non
         raise SimRefused(400, f"n must be at least 1, got {body.n}.")
     if body.temperature is not None and body.temperature < 0:
         raise _wrong(f"temperature must be non-negative, got {body.temperature}.", "temperature", body.temperature)
-    if "" in (body.stop or ()) or body.stop == "":
+    if isinstance(body.stop, list) and "" in body.stop:
         raise SimRefused(400, "stop cannot contain an empty string.")
     if least < 1:
         raise _wrong(f"max_tokens must be at least 1, got {least}.", "max_tokens", least)

@@ -13,6 +13,7 @@ from common.connectors.base import HandoffContext
 from common.engine import Engine, Role
 from common.errors import BadRequest, DuetError, ModelNotFound, NoRoutableEngine
 from common.ids import IdSource, leg_id
+from common.tasks import end
 from gateway.dispatch.deadlines import LegDeadlines
 from gateway.dispatch.journal import Journal, loads_of
 from gateway.dispatch.run import Parts, Run
@@ -87,9 +88,7 @@ class Coordinator:
             _, late = await asyncio.wait(set(self._closing), timeout=DRAIN_WITHIN)
             if late:
                 log.error("the last transitions of %d requests were not written: the store is away", len(late))
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            await end(*late)
 
     def _admissible(
         self, request_id: str, request: ClientRequest, client_id: str | None

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from common.clock import Clock
 from common.engine import Engine, Role
 from common.errors import ConfigurationError, StoreUnavailable
+from common.tasks import end
 from gateway.fleet.member import Member
 from gateway.fleet.monitor import Monitor
 from gateway.routing import Candidate
@@ -53,9 +54,7 @@ class Fleet:
         self._tasks.append(asyncio.create_task(self._watch_load()))
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(*self._tasks)
         self._tasks = []
 
     def candidates(self) -> list[Candidate]:

@@ -11,6 +11,7 @@ from operator import attrgetter
 from common.clock import Clock
 from common.errors import StoreUnavailable
 from common.ids import IdSource
+from common.tasks import end
 from gateway.lifecycle import Event, Record, step
 from gateway.store.port import Load, Outcome, Store, Transition
 
@@ -60,8 +61,7 @@ class Reaper:
         """Ends the lease: what this replica still has open may be closed by others from now on. So the caller stops
         writing first. If the store is away, the lease runs out by itself."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end(self._task)
             self._task = None
         try:
             await self._store.retire(self._owner)

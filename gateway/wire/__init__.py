@@ -3,6 +3,7 @@
 | module | what is in it |
 | --- | --- |
 | `request.py` | a client's body, read as little as possible |
+| `parts.py` | what messages have in them besides text |
 | `plan.py` | which bodies cannot be split, and why |
 | `legs.py` | the prefill body and the decode body |
 | `prefill_reply.py` | what prefill answered |

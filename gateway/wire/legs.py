@@ -55,7 +55,6 @@ DROPPED_ON_PREFILL = frozenset(
 )
 DROPPED_PREFIX = "guided_"
 
-_MEDIA = (b'_url"', b'_embeds"', b'"input_image"', b'"input_audio"', b'"image_pil"')
 _encode = msgspec.json.Encoder().encode
 
 
@@ -96,11 +95,5 @@ def takes_prompt_ids(request: ClientRequest) -> bool:
     | chat with media | no | decode must read the messages for the media, and ignores the ids |
     | chat with `return_prompt_text` | no | decode has the text only if it renders the messages |
     | completions | no | decode does not look for them: the prompt alone, text or ids, gives the same ones |
-
-    Media are told by their keys. A key has bare quotes, which inside a string are escaped: text about media is text. A
-    kind of media that is not known here does no harm, because decode looks for itself.
     """
-    if request.endpoint != CHAT or request.has("return_prompt_text"):
-        return False
-    messages = bytes(request.fields["messages"])
-    return not any(key in messages for key in _MEDIA)
+    return request.endpoint == CHAT and not request.media and not request.has("return_prompt_text")

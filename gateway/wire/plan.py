@@ -41,10 +41,8 @@ def _several_prompts(request: ClientRequest) -> bool:
 
 
 def _prompt_embeds(request: ClientRequest) -> bool:
-    """In chat they are parts of messages; bare quotes tell a key or a type from text, where they are escaped."""
-    if request.endpoint == CHAT:
-        return b'"prompt_embeds"' in bytes(request.fields["messages"])
-    return request.given("prompt_embeds")
+    """In chat they are parts of messages."""
+    return "prompt_embeds" in request.media or (request.endpoint == COMPLETIONS and request.given("prompt_embeds"))
 
 
 def _echo_logprobs(request: ClientRequest) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 
 from common.errors import BadRequest, MalformedBody
 from gateway.wire.added import DROPPED, STEERING
+from gateway.wire.parts import media_kinds
 
 Fields = Mapping[str, msgspec.Raw]
 """Top-level fields, each as the JSON text that the client sent."""
@@ -27,7 +28,7 @@ class ClientRequest:
     """`fields` are in the client's order, without those that no engine may see (`added.DROPPED`).
 
     A field that came twice counts as its last value, as engines read it. `include_usage` is whether a stream ends
-    with a usage event.
+    with a usage event, `media` what a chat's messages have in them besides text (`parts.media_kinds`).
     """
 
     endpoint: str
@@ -35,6 +36,7 @@ class ClientRequest:
     model: str
     stream: bool
     include_usage: bool
+    media: frozenset[str] = frozenset()
 
     def given(self, name: str) -> bool:
         """Whether a field is there and is not null."""
@@ -70,7 +72,8 @@ def parse(endpoint: str, body: bytes, content_type: bytes | None = None) -> Clie
     if all(name not in fields for name in _PROMPT[endpoint]):
         name = _PROMPT[endpoint][0]
         raise BadRequest(f"{name} is missing; expected it for {endpoint}", param=name)
-    return ClientRequest(endpoint, fields, model, stream, _include_usage(fields, stream))
+    media = media_kinds(bytes(fields["messages"])) if endpoint == CHAT else frozenset()
+    return ClientRequest(endpoint, fields, model, stream, _include_usage(fields, stream), media)
 
 
 def _expect_json(content_type: bytes | None) -> None:

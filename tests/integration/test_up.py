@@ -7,12 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
 
+from cli.local.signals import SAME
 from common.ports import free_ports, require_free
 from tests.processes import wait_for, wait_for_end
 from tests.running_up import RunningUp, running_up
@@ -134,12 +136,22 @@ def test_a_signal_while_it_starts(start: Start, sig: signal.Signals) -> None:
     assert "Ready" not in up.said()
 
 
+def test_one_signal_that_comes_twice_is_one(start: Start) -> None:
+    up = start("stuck")
+    wait_for(lambda: len(up.below()) == 3 * 3, within=30)
+    below = up.below()
+    up.process.send_signal(signal.SIGTERM)
+    up.process.send_signal(signal.SIGINT)
+    ended(up, below, 0)
+
+
 def test_a_second_signal_ends_it_at_once(start: Start) -> None:
     up = start("stuck")
     wait_for(lambda: len(up.below()) == 3 * 3, within=30)
     below = up.below()
     up.process.send_signal(signal.SIGINT)
     up.wait_until_it_says("Stopping.", within=10)
+    time.sleep(SAME + 0.1)  # sooner it would be the first one again
     up.process.send_signal(signal.SIGINT)
     assert up.process.wait(10) == -signal.SIGINT
     wait_for_end(below, within=10)

@@ -32,7 +32,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 BROKEN = "print('no weights'); exit(3)"
-GRACE = 1.0
+GRACE = 2.0
+"""Seconds: longer than two signals have to be apart, and no longer."""
 
 
 def main(kind: str, *arguments: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -174,3 +175,12 @@ def test_what_is_not_imitated_is_refused_rather_than_left_out(field: str) -> Non
     with pytest.raises(SimRefused, match=f"does not imitate {field}") as caught:
         read(False, b'{"prompt": "x", "%s": 1}' % field.encode(), model="m", max_model_len=100)
     assert caught.value.status == 501
+
+
+def test_media_are_read_from_the_messages_whatever_ids_came() -> None:
+    def prompt(part: dict[str, Any]) -> tuple[int, ...]:
+        body = {"messages": [{"role": "user", "content": [part]}], "kv_transfer_params": {"prompt_token_ids": [7]}}
+        return read(True, json.dumps(body).encode(), model="m", max_model_len=1000).prompts[0]
+
+    assert prompt({"type": "text", "text": "x"}) == (7,)
+    assert len(prompt({"type": "image_url", "image_url": {"url": "data:,"}})) > 1

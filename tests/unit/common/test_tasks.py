@@ -1,0 +1,37 @@
+"""Ending background tasks."""
+
+from __future__ import annotations
+
+import asyncio
+
+from common.tasks import end
+
+
+async def test_a_task_that_swallows_a_cancellation_ends_all_the_same() -> None:
+    swallowed = 0
+
+    async def stubborn() -> None:
+        nonlocal swallowed
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                swallowed += 1
+                if swallowed > 1:
+                    raise
+
+    async def broken() -> None:
+        raise ValueError
+
+    async def done() -> None:
+        return None
+
+    tasks = [asyncio.create_task(work()) for work in (stubborn, broken, done)]
+    await asyncio.sleep(0)
+    await asyncio.wait_for(end(*tasks), 10)
+    assert all(task.done() for task in tasks)
+    assert swallowed == 2
+
+
+async def test_nothing_to_end() -> None:
+    await end()
