@@ -49,11 +49,11 @@ def run(given: dict[str, Any], stack: ExitStack) -> None:
 
     from common.ports import require_free
     from common.valkey import EmbeddedValkey
-    from gateway.bootstrap import engines_of, serve
+    from gateway.bootstrap import connector_of, engines_of, serve
     from gateway.settings import Settings
 
     settings = Settings(**given)
-    engines_of(settings)  # a wrong engine is told before anything is started
+    engines_of(settings, connector_of(settings))  # a wrong engine is told before anything is started
     require_free(settings.host, settings.port)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with suppress(KeyboardInterrupt):  # uvicorn ends in order, and then raises the signal that ended it again

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from common.errors import ConfigurationError
 
@@ -25,8 +25,8 @@ class Role(StrEnum):
 class Engine:
     """One engine's address and role.
 
-    `id` is `host:port` as in the URL (`[::1]:8100` for IPv6), unique in a topology. `facts` is what a connector's
-    discovery learnt about it, as strings (Mooncake's engine id, say); empty for connectors that need none.
+    `id` is `host:port` as in the URL (`[::1]:8100` for IPv6), unique in a topology. `facts` is what its URL's query
+    says of it and what a connector's lookup learnt, as strings (Mooncake's engine id, say).
     """
 
     id: str
@@ -36,15 +36,19 @@ class Engine:
 
     @classmethod
     def at(cls, url: str, role: Role) -> Engine:
-        """An engine from its base URL. Raises ConfigurationError unless it is `http(s)://host[:port][/path]`."""
+        """An engine from its base URL. Raises ConfigurationError unless it is `http(s)://host[:port][/path][?name=value]`.
+
+        The query holds facts for the connector; which names it may have is the connector's to say (`options`).
+        """
         try:
             parts = urlsplit(url)
             port = parts.port
+            facts = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
         except ValueError as e:
             raise ConfigurationError(f"{role} engine URL {url!r}: {e}; expected http://host:port") from None
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment:
             raise ConfigurationError(f"{role} engine URL {url!r}: expected http://host:port")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         port = port or (443 if parts.scheme == "https" else 80)
         base = f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}"
-        return cls(id=f"{host}:{port}{parts.path.rstrip('/')}", url=base, role=role)
+        return cls(id=f"{host}:{port}{parts.path.rstrip('/')}", url=base, role=role, facts=facts)

@@ -36,10 +36,16 @@ from gateway.transport.http import HttpEngineClient
 log = logging.getLogger(__name__)
 
 
-def engines_of(settings: Settings) -> list[Engine]:
+def connector_of(settings: Settings) -> Connector:
+    """Raises ConfigurationError for a name that is not known."""
+    return connector(settings.connector, lease=settings.kv_lease)
+
+
+def engines_of(settings: Settings, kv: Connector) -> list[Engine]:
     """The engines that the settings name; one listed as prefill and as decode has role `both`.
 
-    Raises ConfigurationError for a URL that is none, or if a role has no engine.
+    Raises ConfigurationError for a URL that is none or says what the connector does not know, or if a role has no
+    engine.
     """
     found: dict[str, Engine] = {}
     for role, urls in ((Role.PREFILL, settings.prefill), (Role.DECODE, settings.decode)):
@@ -49,6 +55,14 @@ def engines_of(settings: Settings) -> list[Engine]:
             engine = Engine.at(url, role)
             if engine.id in found:
                 engine = Engine.at(url, Role.BOTH)
+            unknown = set(engine.facts) - set(kv.options)
+            if unknown:
+                known = ", ".join(kv.options) or "nothing"
+                raise ConfigurationError(
+                    f"{role.value} engine URL {url!r} says {unknown.pop()!r}; {kv.name} can be told {known}"
+                )
+            if role is Role.PREFILL:
+                kv.lookup(engine)  # finds a wrong option before anything is started
             found[engine.id] = engine
     return list(found.values())
 
@@ -72,8 +86,8 @@ def build(settings: Settings, *, store: Store | None = None, kv: Connector | Non
     """
     clock, ids, metrics = SystemClock(), RandomIds(), Metrics()
     replica = f"{socket.gethostname()}-{secrets.token_hex(4)}"
-    kv = kv if kv is not None else connector(settings.connector, lease=settings.kv_lease)
-    engines = engines_of(settings)
+    kv = kv if kv is not None else connector_of(settings)
+    engines = engines_of(settings, kv)
     store = store if store is not None else store_of(settings)
     key = settings.engine_api_key
     client = HttpEngineClient(api_key=key.get_secret_value() if key is not None else None)
@@ -86,6 +100,7 @@ def build(settings: Settings, *, store: Store | None = None, kv: Connector | Non
         client=client,
         store=store,
         clock=clock,
+        connector=kv,
         metrics=metrics,
         interval=settings.health_interval,
         timeout=settings.health_timeout,

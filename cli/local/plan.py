@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from urllib.parse import urlencode
 
 from cli.local.model import Model
 from common.connectors import connector
@@ -94,5 +95,14 @@ class Plan:
         if self.settings.kv_lease is not None:
             command += ["--kv-lease", str(self.settings.kv_lease)]
         for engine in engines:
-            command += [f"--{engine.role.value}", f"http://{engine.host}:{engine.port}"]
+            command += [f"--{engine.role.value}", self._url(engine)]
         return command
+
+    def _url(self, engine: EngineSpec) -> str:
+        """An engine's address for the gateway, with what its connector must be told of it."""
+        url = f"http://{engine.host}:{engine.port}"
+        if engine.role is not Role.PREFILL or engine.side_port is None:
+            return url
+        kv = connector(self.settings.connector, lease=self.settings.kv_lease)
+        options = kv.url_options(side_port=engine.side_port)
+        return f"{url}?{urlencode(options)}" if options else url

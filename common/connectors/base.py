@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 from common.engine import Engine, Role
@@ -79,6 +80,14 @@ class Handoff:
 
 
 @dataclass(frozen=True, slots=True)
+class Lookup:
+    """A GET: `base` is `http://host:port`, `path` begins with a slash."""
+
+    base: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class EngineFacts:
     """What `check` compares about one side of a pair; None where it is not known."""
 
@@ -99,6 +108,10 @@ class Connector(ABC):
     """Further names that the command line takes."""
     order: Order
     cancel: CancelPolicy
+    carries: bool = True
+    """Whether a handoff says anything; a connector that finds KV by itself carries none."""
+    options: Mapping[str, str] = MappingProxyType({})
+    """What an engine's URL may say in its query, and what that means."""
 
     def __init__(self, *, lease: float | None = None) -> None:
         """`lease` in seconds: how long prefill keeps KV that nobody fetched; the connector's default if None."""
@@ -124,6 +137,26 @@ class Connector(ABC):
     @abstractmethod
     def decode_params(self, ctx: HandoffContext, handoff: Handoff) -> Params | None:
         """What decode gets as `kv_transfer_params`; None to send none."""
+
+    def prefill_headers(self, ctx: HandoffContext) -> Mapping[str, str]:
+        """Further headers of the prefill call, names lower case."""
+        return {}
+
+    def lookup(self, prefill: Engine) -> Lookup | None:
+        """Where to ask what must be known of a prefill engine before a handoff can name it; None if nothing must.
+
+        It is asked again with each health check, so an engine that comes back with another identity is known by it.
+        """
+        return None
+
+    def learn(self, prefill: Engine, body: bytes) -> Mapping[str, str]:
+        """The answer to `lookup` as `Engine.facts`. Raises EngineBroken for one that cannot be used."""
+        return {}
+
+    def url_options(self, *, side_port: int) -> Mapping[str, str]:
+        """What a gateway must be told of a prefill engine in its URL's query, for an engine started with
+        `engine_env(side_port=…)`. Names are among `options`."""
+        return {}
 
     @abstractmethod
     def engine_config(self, role: Role, *, device: str) -> dict[str, Any]:

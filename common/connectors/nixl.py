@@ -30,7 +30,7 @@ LEASE_MARGIN = 0.1
 
 class NixlConnector(Connector):
     name = "NixlConnector"
-    aliases = ("nixl", "NixlPullConnector")
+    aliases: tuple[str, ...] = ("nixl", "NixlPullConnector")
     order = Order.SEQUENTIAL
     cancel = CancelPolicy.REFUSED_DECODE
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from common.clock import Clock
@@ -19,7 +20,7 @@ from gateway.dispatch.relay import relay_stream, relay_unary
 from gateway.dispatch.sink import Sink
 from gateway.lifecycle import Effect, Event
 from gateway.telemetry import Metrics
-from gateway.transport.port import EngineClient, ReplyStream
+from gateway.transport.port import Deadlines, EngineClient, ReplyStream
 from gateway.wire import ClientRequest, Prefilled, decode_body, parse_prefill_reply, prefill_body, refusal
 from gateway.wire.errors import stream_error
 
@@ -116,7 +117,8 @@ class Run:
     async def _prefill(self, ctx: HandoffContext) -> Prefilled:
         body = prefill_body(self._request, self._parts.connector.prefill_params(ctx))
         sent = self._parts.clock.monotonic()
-        reply = await self._call(ctx.prefill, body, "prefill", self._parts.deadlines.prefill)
+        headers = self._parts.connector.prefill_headers(ctx)
+        reply = await self._call(ctx.prefill, body, "prefill", self._parts.deadlines.prefill, headers)
         whole = await reply.read()
         self._parts.metrics.prefill.observe(self._parts.clock.monotonic() - sent)
         if reply.status != 200:
@@ -154,9 +156,16 @@ class Run:
             )
         return self._parts.connector.decode_params(self._ctx, handoff)
 
-    async def _call(self, engine: Engine, body: bytes, leg: str, deadlines: Any) -> ReplyStream:
+    async def _call(
+        self,
+        engine: Engine,
+        body: bytes,
+        leg: str,
+        deadlines: Deadlines,
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> ReplyStream:
         record = self._journal.record
-        headers = {"x-request-id": leg_id(record.id, record.attempt, leg)}
+        headers = {**more, "x-request-id": leg_id(record.id, record.attempt, leg)}
         reply = await self._parts.client.post(
             engine, self._request.endpoint, body, headers=headers, deadlines=deadlines
         )

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from common.clock import Clock
+from common.connectors import Connector
 from common.engine import Engine, Role
 from common.errors import ConfigurationError, StoreUnavailable
 from common.tasks import end
@@ -28,6 +29,7 @@ class Fleet:
         client: EngineClient,
         store: Store,
         clock: Clock,
+        connector: Connector,
         metrics: Metrics,
         interval: float,
         timeout: float,
@@ -39,7 +41,7 @@ class Fleet:
             seen = ", ".join(e.id for e in engines)
             raise ConfigurationError(f"an engine is listed twice: {seen}; an engine that takes both legs has role both")
         self._monitors = [
-            Monitor(m, client, clock, interval=interval, timeout=timeout, failures=failures)
+            Monitor(m, client, clock, connector, interval=interval, timeout=timeout, failures=failures)
             for m in self.members.values()
         ]
         self._store = store

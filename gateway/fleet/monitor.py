@@ -1,4 +1,5 @@
-"""Asks one engine how it is: `/health` every time, `/v1/models` when it comes up and now and then after.
+"""Asks one engine how it is: `/health` every time, `/v1/models` when it comes up and now and then after, and what the
+connector must know of a prefill engine every time, so that one that was restarted is known by its new identity.
 
 One good check takes an engine in, `failures` bad ones in a row take it out: it does not flap on one lost packet.
 """
@@ -8,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 
 from common.clock import Clock
+from common.connectors import Connector
+from common.engine import Engine, Role
 from common.errors import EngineBroken, EngineError
 from gateway.fleet.member import Member
 from gateway.transport.port import EngineClient, Reply
@@ -28,6 +32,7 @@ class Monitor:
         member: Member,
         client: EngineClient,
         clock: Clock,
+        connector: Connector,
         *,
         interval: float,
         timeout: float,
@@ -36,6 +41,8 @@ class Monitor:
         self.member = member
         self._client = client
         self._clock = clock
+        self._connector = connector
+        self._given = member.engine.facts
         self._interval = interval
         self._timeout = timeout
         self._failures = failures
@@ -54,6 +61,7 @@ class Monitor:
             _expect_ok(member, "/health", await self._get("/health"))
             if not member.up or self._checks % MODELS_EVERY == 0:
                 member.models = _models(member, await self._get("/v1/models"))
+            await self._learn()
         except EngineError as e:
             self._failed(e.message)
         else:
@@ -63,6 +71,19 @@ class Monitor:
 
     async def _get(self, path: str) -> Reply:
         return await self._client.get(self.member.engine, path, timeout=self._timeout)
+
+    async def _learn(self) -> None:
+        engine = self.member.engine
+        lookup = self._connector.lookup(engine) if engine.role.serves(Role.PREFILL) else None
+        if lookup is None:
+            return
+        asked = Engine(engine.id, lookup.base, engine.role)
+        reply = await self._client.get(asked, lookup.path, timeout=self._timeout)
+        _expect_ok(self.member, lookup.path, reply)
+        learnt = {**self._given, **self._connector.learn(engine, reply.body)}
+        if learnt != engine.facts:
+            self.member.engine = replace(engine, facts=learnt)
+            log.info("prefill engine %s is now known as %s", engine.id, learnt)
 
     def _passed(self) -> None:
         member = self.member

@@ -3,59 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from common.connectors import CONNECTORS, Connector
-from common.connectors.nixl import NixlConnector
+from common.connectors import CONNECTORS
+from common.engine import Engine, Role
 
 
 @dataclass(frozen=True)
 class Sample:
-    """`reply` is prefill's `kv_transfer_params` for a prompt of `prompt_tokens`; `required` are the fields without
-    which decode must not be called. `null_is_legal` says whether a null reply is how this connector works."""
+    """`reply` is prefill's `kv_transfer_params` for a prompt of `prompt_tokens`, None where that is what it says.
 
-    reply: Mapping[str, Any] | None
-    prompt_tokens: int
-    required: tuple[str, ...]
-    null_is_legal: bool
+    `required` are the fields of it without which decode must not be called; of those, `may_be_absent` are left out
+    altogether by older engines (null is wrong all the same). `looked_up` is the answer to the connector's lookup.
+    """
+
+    reply: Mapping[str, Any] | None = None
+    prompt_tokens: int = 110
+    required: tuple[str, ...] = ()
     may_be_absent: tuple[str, ...] = ()
-    """Of the required fields, those that older engines leave out altogether; null is wrong all the same."""
+    looked_up: bytes | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """What `looked_up` teaches."""
+
+    def prefill(self) -> Engine:
+        """A prefill engine of which everything is known that there is to know."""
+        return Engine("127.0.0.1:8100", "http://127.0.0.1:8100", Role.PREFILL, self.facts)
 
 
-SAMPLES: Mapping[type[Connector], Sample] = {
-    NixlConnector: Sample(
-        reply={
-            "do_remote_prefill": True,
-            "do_remote_decode": False,
-            "remote_block_ids": [[1, 2, 3, 4]],
-            "remote_engine_id": "5f0c9a0e-6a3a-4c8e-9d0f-1f6f6f0f7f11",
-            "remote_request_id": "cmpl-abc-1-prefill-0-9c1d",
-            "remote_host": "127.0.0.1",
-            "remote_port": 5600,
-            "tp_size": 1,
-            "dcp_size": 1,
-            "pp_size": 1,
-            "remote_num_tokens": 110,
-            "remote_blocks_expiry_time": None,
-            "transfer_mode": "pull",
-            "remote_prefill_cached_tokens": 0,
-        },
-        prompt_tokens=110,
-        required=(
-            "do_remote_prefill",
-            "do_remote_decode",
-            "remote_block_ids",
-            "remote_engine_id",
-            "remote_request_id",
-            "remote_host",
-            "remote_port",
-            "tp_size",
-            "remote_num_tokens",
-        ),
-        null_is_legal=False,
-        may_be_absent=("remote_num_tokens",),
+_NIXL = Sample(
+    reply={
+        "do_remote_prefill": True,
+        "do_remote_decode": False,
+        "remote_block_ids": [[1, 2, 3, 4]],
+        "remote_engine_id": "5f0c9a0e-6a3a-4c8e-9d0f-1f6f6f0f7f11",
+        "remote_request_id": "cmpl-abc-1-prefill-0-9c1d",
+        "remote_host": "127.0.0.1",
+        "remote_port": 5600,
+        "tp_size": 1,
+        "dcp_size": 1,
+        "pp_size": 1,
+        "remote_num_tokens": 110,
+        "remote_blocks_expiry_time": None,
+        "transfer_mode": "pull",
+        "remote_prefill_cached_tokens": 0,
+    },
+    required=(
+        "do_remote_prefill",
+        "do_remote_decode",
+        "remote_block_ids",
+        "remote_engine_id",
+        "remote_request_id",
+        "remote_host",
+        "remote_port",
+        "tp_size",
+        "remote_num_tokens",
     ),
+    may_be_absent=("remote_num_tokens",),
+)
+_MOONCAKE = Sample(
+    looked_up=b'{"0":{"engine_id":"e0","worker_addr":{"0":{"0":"tcp://127.0.0.1:1"}}},"1":{"engine_id":"e1"}}',
+    facts={"engine_id.0": "e0", "engine_id.1": "e1"},
+)
+
+SAMPLES: Mapping[str, Sample] = {
+    "NixlConnector": _NIXL,
+    "NixlPushConnector": replace(_NIXL, reply={**(_NIXL.reply or {}), "transfer_mode": "push"}),
+    "MooncakeConnector": _MOONCAKE,
+    "ExampleConnector": Sample(),
+    "Multi(NixlConnector, ExampleConnector)": _NIXL,
+    "Multi(ExampleConnector, MooncakeConnector)": _MOONCAKE,
 }
 
-assert set(SAMPLES) == set(CONNECTORS), "every connector has a sample, or the contract suite would pass it by"
+assert {kind.name for kind in CONNECTORS} <= set(SAMPLES), "a connector without a sample would pass the suite unseen"

@@ -24,7 +24,7 @@ def test_addresses(url: str, id_: str, base: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "127.0.0.1:8100", "ftp://e", "http://", "http://e:99999", "http://e/?a=1", "http://[::1"]
+    "url", ["", "127.0.0.1:8100", "ftp://e", "http://", "http://e:99999", "http://e/?a", "http://[::1"]
 )
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(ConfigurationError, match="decode engine URL"):
@@ -42,3 +42,8 @@ def test_what_is_no_address(url: str) -> None:
 )
 def test_roles(role: Role, leg: Role, serves: bool) -> None:
     assert role.serves(leg) is serves
+
+
+def test_the_query_holds_facts_for_the_connector() -> None:
+    engine = Engine.at("http://e:1?bootstrap_port=8999&b=", Role.PREFILL)
+    assert (engine.id, engine.url, engine.facts) == ("e:1", "http://e:1", {"bootstrap_port": "8999", "b": ""})

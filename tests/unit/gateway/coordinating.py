@@ -96,6 +96,7 @@ class Rig:
             client=self.client,
             store=self.store,
             clock=self.clock,
+            connector=self.kv,
             metrics=self.metrics,
             interval=1,
             timeout=1,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from common.connectors import DEFAULT, Connector, connector
 from common.engine import Engine, Role
 from common.errors import ConfigurationError, EngineUnreachable
 from gateway.fleet import Fleet
@@ -29,7 +30,7 @@ def card(name: str = "m", length: int | None = 2048) -> dict[str, Any]:
 
 
 class Rig:
-    def __init__(self, *engines: Engine, failures: int = 2) -> None:
+    def __init__(self, *engines: Engine, failures: int = 2, kv: Connector | None = None) -> None:
         self.clock = FakeClock()
         self.client = FakeEngineClient()
         self.store = MemoryStore(self.clock)
@@ -38,6 +39,7 @@ class Rig:
             client=self.client,
             store=self.store,
             clock=self.clock,
+            connector=kv if kv is not None else connector(DEFAULT),
             metrics=Metrics(),
             interval=3600,
             timeout=1,
@@ -50,7 +52,7 @@ class Rig:
         self.client.on("/v1/models", engine=engine.id, reply=models(*(cards or (card(),))))
 
     async def check(self, engine: Engine = P) -> None:
-        monitor = next(m for m in self.fleet._monitors if m.member.engine is engine)
+        monitor = next(m for m in self.fleet._monitors if m.member.engine.id == engine.id)
         await monitor.check()
 
 
@@ -142,3 +144,32 @@ async def test_load_is_what_all_replicas_have_and_nothing_twice() -> None:
 def test_an_engine_listed_twice_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="listed twice"):
         Rig(P, P)
+
+
+async def test_an_engine_that_comes_back_with_another_identity_is_known_by_it() -> None:
+    """Mooncake's engine id is new after each restart, and is asked for with each check."""
+    prefill = Engine.at("http://127.0.0.1:8100?bootstrap_port=8999", Role.PREFILL)
+    rig = Rig(prefill, D, kv=connector("mooncake"))
+    rig.well(prefill)
+    for id_ in ("one", "two"):
+        rig.client.on("/query", reply=json_reply({"0": {"engine_id": id_, "worker_addr": {}}}), times=1)
+    rig.client.on("/query", reply=Script(status=503))
+    member, seen = rig.fleet.members[prefill.id], []
+    for _ in range(4):
+        await rig.check(prefill)
+        seen.append((member.up, member.engine.facts["engine_id.0"]))
+    assert seen == [(True, "one"), (True, "two"), (True, "two"), (False, "two")], "two failures take it out"
+    assert {engine.url for engine, call in rig.client.calls if call.path == "/query"} == {"http://127.0.0.1:8999"}
+    assert member.engine.facts["bootstrap_port"] == "8999"
+
+
+async def test_a_prefill_engine_whose_identity_is_not_known_yet_is_not_up() -> None:
+    rig = Rig(kv=connector("mooncake"))
+    rig.well()
+    rig.well(D)
+    rig.client.on("/query", reply=json_reply({}))
+    await rig.check(P)
+    await rig.check(D)
+    assert not rig.fleet.routable(Role.PREFILL)
+    assert "expected an engine_id" in (rig.fleet.members[P.id].fault or "")
+    assert rig.fleet.routable(Role.DECODE), "decode has no bootstrap server"

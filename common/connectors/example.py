@@ -1,0 +1,49 @@
+"""vLLM's ExampleConnector: KV through files that both engines can read, found by the prompt's tokens.
+
+Nothing is handed over: prefill writes the prompt's full blocks, decode finds them by hash, and computes the rest of the
+prompt itself. It is slow and never cleans up; it shows that a connector may need no metadata at all.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from common.connectors.base import CancelPolicy, Connector, Handoff, HandoffContext, Order, PrefillReply
+from common.engine import Role
+
+DAY = 86400.0
+
+
+class ExampleConnector(Connector):
+    name = "ExampleConnector"
+    aliases = ("example",)
+    order = Order.SEQUENTIAL
+    cancel = CancelPolicy.LEASE
+    carries = False
+
+    @property
+    def default_lease(self) -> float:
+        """A day. Files stay until somebody removes them; no record needs to remember them for longer."""
+        return DAY
+
+    def prefill_params(self, ctx: HandoffContext) -> None:
+        return None
+
+    def handoff(self, ctx: HandoffContext, reply: PrefillReply | None) -> Handoff:
+        """Null metadata is how this connector works; whatever else prefill says is not for it."""
+        since = ctx.now if reply is None else reply.received_at
+        return Handoff(self.name, {}, None, since + self.lease * 0.9)
+
+    def decode_params(self, ctx: HandoffContext, handoff: Handoff) -> None:
+        return None
+
+    def engine_config(self, role: Role, *, device: str) -> dict[str, Any]:
+        roles = {Role.PREFILL: "kv_producer", Role.DECODE: "kv_consumer", Role.BOTH: "kv_both"}
+        storage = Path(tempfile.gettempdir()) / "duet-example-kv"
+        return {
+            "kv_connector": self.name,
+            "kv_role": roles[role],
+            "kv_connector_extra_config": {"shared_storage_path": str(storage)},
+        }
