@@ -6,4 +6,6 @@
 | `duet gateway` | the gateway alone, in front of engines that run elsewhere |
 | `duet engine thinker` | one vLLM engine |
 | `duet say` | one answer, streamed to the terminal |
+| `duet status` | engines, load and requests of a running gateway, live |
+| `duet doctor` | what is wrong with machine, Redis and engines, and what to do about it |
 """

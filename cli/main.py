@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from cli import engine, gateway, say, up
+from cli import engine, gateway, say, status, up
+from cli.doctor import command as doctor
 
 app = typer.Typer(
     name="duet",
@@ -17,6 +18,8 @@ app = typer.Typer(
 app.command("up")(up.up)
 app.command("gateway")(gateway.gateway)
 app.command("say")(say.say)
+app.command("status")(status.status)
+app.command("doctor")(doctor.doctor)
 app.add_typer(engine.app, name="engine")
 
 if __name__ == "__main__":

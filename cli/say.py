@@ -9,18 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.errors import complain
+from cli.http import CONNECT_WITHIN, URL, Refused, authorization, expect_ok
 
 if TYPE_CHECKING:
     import httpx
 
-URL = "http://127.0.0.1:8000"
-CONNECT_WITHIN = 5.0
 SILENT_FOR = 600.0
 """Seconds: a big prompt on a small machine takes its time until the first word."""
-
-
-class SayFailed(Exception):
-    """What the server said instead of an answer."""
 
 
 def say(
@@ -37,10 +32,10 @@ def say(
 
     timeout = httpx.Timeout(SILENT_FOR, connect=CONNECT_WITHIN)
     try:
-        with httpx.Client(base_url=url, headers=_authorization(api_key), timeout=timeout) as client:
+        with httpx.Client(base_url=url, headers=authorization(api_key), timeout=timeout) as client:
             body = request(text, model or first_model(client), system, max_tokens, temperature)
             show(stream(client, body))
-    except SayFailed as e:
+    except Refused as e:
         complain(str(e))
         raise typer.Exit(1) from None
     except (httpx.HTTPError, httpx.InvalidURL) as e:
@@ -74,24 +69,24 @@ def show(pieces: Iterator[str]) -> None:
 
 
 def first_model(client: httpx.Client) -> str:
-    """Raises SayFailed if the server has none, or is no OpenAI server."""
+    """Raises Refused if the server has none, or is no OpenAI server."""
     reply = client.get("/v1/models")
-    _expect_ok(reply)
+    expect_ok(reply)
     try:
         models = [str(model["id"]) for model in reply.json()["data"]]
     except (ValueError, KeyError, TypeError):
-        raise SayFailed(f"{reply.url} is no list of models; is this a Duet gateway?") from None
+        raise Refused(f"{reply.url} is no list of models; is this a Duet gateway?") from None
     if not models:
-        raise SayFailed("the gateway serves no model yet")
+        raise Refused("the gateway serves no model yet")
     return models[0]
 
 
 def stream(client: httpx.Client, body: dict[str, Any]) -> Iterator[str]:
-    """The pieces of the answer as they come. Raises SayFailed with the server's message, or if the stream is cut."""
+    """The pieces of the answer as they come. Raises Refused with the server's message, or if the stream is cut."""
     with client.stream("POST", "/v1/chat/completions", json=body) as reply:
         if reply.status_code != 200:
             reply.read()
-            _expect_ok(reply)
+            expect_ok(reply)
         for line in reply.iter_lines():
             if not line.startswith("data:"):
                 continue
@@ -100,23 +95,7 @@ def stream(client: httpx.Client, body: dict[str, Any]) -> Iterator[str]:
                 return
             event = json.loads(data)
             if "error" in event:
-                raise SayFailed(event["error"]["message"])
+                raise Refused(event["error"]["message"])
             for choice in event["choices"]:
                 yield choice["delta"].get("content") or ""
-    raise SayFailed("the answer broke off")
-
-
-def _authorization(key: str | None) -> dict[str, str]:
-    """The variable may hold several keys, as the gateway's own does: any of them will do."""
-    keys = (key or "").replace(",", " ").split()
-    return {"authorization": f"Bearer {keys[0]}"} if keys else {}
-
-
-def _expect_ok(reply: httpx.Response) -> None:
-    if reply.status_code == 200:
-        return
-    try:
-        message = reply.json()["error"]["message"]
-    except (ValueError, KeyError, TypeError):
-        message = reply.text.strip()[:200] or reply.reason_phrase
-    raise SayFailed(f"{reply.status_code}: {message}")
+    raise Refused("the answer broke off")

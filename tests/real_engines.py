@@ -7,15 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import pytest
 
+from common.connectors import DEFAULT, connector
 from common.engine import Role
 from common.ports import free_ports
 from common.process import Child
 from engines.tiny import make_text
+
+if TYPE_CHECKING:
+    from engines.thinker import EngineSpec
 
 MAX_LEN = 2048
 LEASE = 30.0
@@ -25,8 +31,11 @@ READY_WITHIN = 420.0
 
 @dataclass(frozen=True)
 class RealEngine:
+    """`told` is its URL with what a gateway must be told of it."""
+
     role: Role
     url: str
+    told: str
     child: Child
 
     def log(self) -> str:
@@ -42,37 +51,63 @@ class RealEngines:
 
 
 @pytest.fixture(scope="session")
-def real_engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealEngines]:
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("vllm", reason="vLLM is not installed: make install ENGINES=cpu")
-    logs = tmp_path_factory.mktemp("engines")
-    model = make_text(logs / "tiny")
+    return make_text(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def real_engines(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[RealEngines]:
     with ExitStack() as stack:
-        engines = start(stack, logs, model)
-        yield RealEngines("tiny", *engines)
-        for engine in engines:  # all at once, then each waits for its end
+        logs = tmp_path_factory.mktemp("engines")
+        unsplit = launch(stack, spec_of(tiny_model, Role.BOTH, None), logs / "unsplit.log")
+        prefill, decode = launch_pair(stack, tiny_model, DEFAULT, logs)
+        wait_for(unsplit, prefill, decode)
+        yield RealEngines("tiny", prefill, decode, unsplit)
+        for engine in (unsplit, prefill, decode):  # all at once, then each waits for its end
             engine.child.ask_to_stop()
 
 
-def start(stack: ExitStack, logs: Path, model: Path) -> list[RealEngine]:
-    from engines.thinker import EngineSpec, command, environment
+def launch_pair(stack: ExitStack, model: Path, kv: str, logs: Path) -> tuple[RealEngine, RealEngine]:
+    """A prefill and a decode engine with that connector, on their way up."""
+    prefill, decode = (
+        launch(stack, spec_of(model, role, kv), logs / f"{role.value}.log") for role in (Role.PREFILL, Role.DECODE)
+    )
+    return prefill, decode
+
+
+def spec_of(model: Path, role: Role, kv: str | None) -> EngineSpec:
+    from engines.thinker import EngineSpec
+
+    port, side_port = free_ports(2)
+    return EngineSpec(
+        model=str(model),
+        role=role,
+        port=port,
+        side_port=side_port,
+        served_name="tiny",
+        connector=kv,
+        lease=LEASE,
+        dtype="float32",
+        max_model_len=MAX_LEN,
+        log_requests=True,
+    )
+
+
+def launch(stack: ExitStack, spec: EngineSpec, log: Path) -> RealEngine:
+    from engines.thinker import command, environment
     from engines.thinker.launch import device_of
+
+    device = device_of(spec)
+    child = Child(log.stem, command(spec, device=device), log=log, env=environment(spec, device=device))
+    options = connector(spec.connector).url_options(side_port=spec.side_port or 0) if spec.connector else {}
+    told = f"?{urlencode(options)}" if options and spec.role is Role.PREFILL else ""
+    url = f"http://127.0.0.1:{spec.port}"
+    return RealEngine(spec.role, url, f"{url}{told}", stack.enter_context(child))
+
+
+def wait_for(*engines: RealEngine) -> None:
     from engines.thinker.ready import Readiness
 
-    ports = free_ports(5)
-    specs = {
-        "prefill": EngineSpec(str(model), Role.PREFILL, ports[0], side_port=ports[3], lease=LEASE),
-        "decode": EngineSpec(str(model), Role.DECODE, ports[1], side_port=ports[4], lease=LEASE),
-        "unsplit": EngineSpec(str(model), Role.BOTH, ports[2], connector=None),
-    }
-    found = []
-    for name, spec in specs.items():
-        shared = {"served_name": "tiny", "max_model_len": MAX_LEN, "log_requests": True, "dtype": "float32"}
-        spec = replace(spec, **shared)
-        device = device_of(spec)
-        child = Child(
-            name, command(spec, device=device), log=logs / f"{name}.log", env=environment(spec, device=device)
-        )
-        found.append(RealEngine(spec.role, f"http://127.0.0.1:{spec.port}", stack.enter_context(child)))
-    for engine in found:
+    for engine in engines:
         Readiness(engine.child, engine.url, within=READY_WITHIN).wait()
-    return found

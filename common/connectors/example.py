@@ -1,7 +1,7 @@
 """vLLM's ExampleConnector: KV through files that both engines can read, found by the prompt's tokens.
 
-Nothing is handed over: prefill writes the prompt's full blocks, decode finds them by hash, and computes the rest of the
-prompt itself. It is slow and never cleans up; it shows that a connector may need no metadata at all.
+Nothing is handed over: prefill writes the prompt's full blocks, decode finds them by hash, and computes the rest of
+the prompt itself. It is slow and never cleans up; it shows that a connector may need no metadata at all.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from common.connectors.base import CancelPolicy, Connector, Handoff, HandoffContext, Order, PrefillReply
 from common.engine import Role
+from common.errors import HandoffInvalid
 
 DAY = 86400.0
 
@@ -32,7 +33,15 @@ class ExampleConnector(Connector):
         return None
 
     def handoff(self, ctx: HandoffContext, reply: PrefillReply | None) -> Handoff:
-        """Null metadata is how this connector works; whatever else prefill says is not for it."""
+        """Null metadata is how this connector works; whatever else prefill says is not for it.
+
+        Raises HandoffInvalid for a prompt of one token: vLLM 0.32 counts what it could load of it as one block less
+        than none, and the decode engine dies (`example_connector.py`, `align_to_block_size`).
+        """
+        if reply is not None and reply.prompt_tokens == 1:
+            raise HandoffInvalid(
+                f"the prompt has 1 token; {self.name} needs 2 or more: decode would die of it", engine=ctx.decode.id
+            )
         since = ctx.now if reply is None else reply.received_at
         return Handoff(self.name, {}, None, since + self.lease * 0.9)
 

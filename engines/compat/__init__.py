@@ -7,6 +7,7 @@
 | vLLM's workers spin on `sched_yield`; new kernels then starve them | `plugin.py` sleeps 50 us instead |
 | the package `nixl` wants every CUDA variant | `nixl.py` serves `nixl` from `nixl_cu12` |
 | NIXL's progress thread keeps one core busy with nothing to do | `nixl.py` turns it off |
+| Mooncake's worker asks for an accelerator's index | `plugin.py` answers 0 |
 
 `install.py` runs once, after pip; `plugin.py` is a vLLM general plugin, which vLLM loads in each of its processes, and
 puts the rest in place.

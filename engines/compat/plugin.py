@@ -24,6 +24,7 @@ def register() -> None:
     if _on_cpu():
         sleep_instead_of_yield(_microseconds(os.environ.get("DUET_YIELD_US", YIELD_US)))
         serve_nixl(progress_thread=os.environ.get("DUET_NIXL_PROGRESS_THREAD") == "1")
+        answer_for_the_device()
 
 
 def _on_cpu() -> bool:
@@ -47,3 +48,11 @@ def sleep_instead_of_yield(microseconds: float) -> None:
     if microseconds > 0 and hasattr(os, "sched_yield"):
         seconds = microseconds * 1e-6
         os.sched_yield = lambda: time.sleep(seconds)
+
+
+def answer_for_the_device() -> None:
+    """Mooncake's worker asks torch for the current accelerator's index and passes it on; on CPUs torch has none and
+    raises. The index is used for nothing there."""
+    import torch
+
+    torch.accelerator.current_device_index = lambda: 0

@@ -19,7 +19,7 @@ agree, and decode goes on from what the handoff names, so wrong KV shows.
 What it is not: there are no batches and no queue, so no request slows another; no prefix cache, so nothing is a local
 hit; blocks never run out; sampling without a seed is not random; media are text like any other; and of its timing only
 the 5 s after which an idle connection is closed are vLLM's. What would change an answer and is not done here is refused
-(`ask.NOT_IMITATED`). It speaks of no connector but NIXL pull.
+(`ask.NOT_IMITATED`). It speaks of no connector but NIXL pull, or of none.
 
 | module | what is in it |
 | --- | --- |

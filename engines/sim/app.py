@@ -106,7 +106,8 @@ class Face:
             return _error(500, DEAD, "InternalServerError")
         chat = call.path.endswith("/chat/completions")
         try:
-            ask = read(chat, raw, model=self.engine.model, max_model_len=self.engine.max_model_len)
+            engine = self.engine
+            ask = read(chat, raw, model=engine.model, max_model_len=engine.max_model_len, rotated=engine.rotated)
         except SimRefused as e:
             await self.engine.refused(call.body)
             return _refusal(e)

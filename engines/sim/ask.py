@@ -95,8 +95,8 @@ class _TextBody(_Body):
     prompt: list[NonNegativeInt] | list[list[NonNegativeInt]] | str | list[str] | None = None
 
 
-def read(chat: bool, raw: bytes, *, model: str, max_model_len: int) -> Ask:
-    """Raises SimRefused."""
+def read(chat: bool, raw: bytes, *, model: str, max_model_len: int, rotated: int = 0) -> Ask:
+    """`rotated` is the tokenizer's, for prompts that are text. Raises SimRefused."""
     fields = _object(raw)
     body: _ChatBody | _TextBody = _validated(_ChatBody if chat else _TextBody, fields)
     if body.model and body.model != model:
@@ -104,7 +104,7 @@ def read(chat: bool, raw: bytes, *, model: str, max_model_len: int) -> Ask:
         raise SimRefused(404, message, "NotFoundError", "model")
     asked = _asked_tokens(body, max_model_len)
     kv = dict(body.kv_transfer_params or {})
-    prompts = _chat_prompt(body, fields, kv, max_model_len) if isinstance(body, _ChatBody) else _prompts(body)
+    prompts = _chat_prompt(body, fields, kv, max_model_len) if isinstance(body, _ChatBody) else _prompts(body, rotated)
     for prompt in prompts:
         _check_prompt(prompt, max_model_len)
     limits = tuple(min(max_model_len - len(p), max_model_len if asked is None else asked) for p in prompts)
@@ -233,15 +233,18 @@ def _has_media(messages: list[dict[str, Any]]) -> bool:
     return any(isinstance(part, dict) and part.get("type", "text") != "text" for part in parts)
 
 
-def _prompts(body: _TextBody) -> tuple[tuple[int, ...], ...]:
+def _prompts(body: _TextBody, rotated: int) -> tuple[tuple[int, ...], ...]:
     """Ids in the handoff are not looked for: completions have their prompt."""
     match body.prompt:
         case str(text):
-            return (tuple(words.encode(text)),)
+            return (tuple(words.encode(text, rotated=rotated)),)
         case [int(), *_] as ids:
             return (tuple(int(i) for i in ids),)  # type: ignore[arg-type]
         case [_, *_] as several:
-            return tuple(tuple(words.encode(p)) if isinstance(p, str) else tuple(p) for p in several)  # type: ignore[arg-type]
+            return tuple(
+                tuple(words.encode(p, rotated=rotated)) if isinstance(p, str) else tuple(p)  # type: ignore[arg-type]
+                for p in several
+            )
     raise _wrong("Either prompt or prompt_embeds must be provided and non-empty.", "prompt")
 
 

@@ -58,6 +58,12 @@ class SimEngine:
     recompute: bool = False
     """Whether KV that cannot be fetched is computed again: vLLM's `kv_load_failure_policy`; `fail` otherwise."""
     api_key: str | None = None
+    splits: bool = True
+    """Whether it has a KV connector; without one it reads nothing in `kv_transfer_params`, as vLLM does."""
+    details: bool = True
+    """Whether usage has `prompt_tokens_details`: vLLM's `--enable-prompt-tokens-details`."""
+    rotated: int = 0
+    """A tokenizer of its own for prompts that are text (`words.encode`)."""
     calls: list[Call] = field(default_factory=list)
     faults: Faults = field(default_factory=Faults)
     sources: Counter[str] = field(default_factory=Counter)
@@ -100,7 +106,7 @@ class SimEngine:
 
     def handoff(self, request_id: str, ask: Ask, prompts: list[Prefilled]) -> dict[str, Any] | None:
         """The first prompt's, as vLLM does it: a list of prompts cannot be handed over."""
-        if not ask.kv.get("do_remote_decode"):
+        if not self.splits or not ask.kv.get("do_remote_decode"):
             return None
         first = prompts[0]
         inner = f"{request_id}{'' if ask.chat else '-0'}-{uuid4().hex[:8]}"
@@ -118,14 +124,19 @@ class SimEngine:
     async def refused(self, body: Any) -> None:
         """A decode that was refused lets the prefill engine free what it holds for it, as vLLM does."""
         kv = body.get("kv_transfer_params") if isinstance(body, dict) else None
-        if isinstance(kv, dict) and kv.get("do_remote_prefill") and all(name in kv for name in handoff.ADDRESS):
+        if (
+            self.splits
+            and isinstance(kv, dict)
+            and kv.get("do_remote_prefill")
+            and all(name in kv for name in handoff.ADDRESS)
+        ):
             try:
                 await self._ask_holder(kv, "release")
             except (httpx.HTTPError, GenerationFailed):
                 self.failed_transfers += 1
 
     async def _prefill(self, kv: Mapping[str, Any], prompt: tuple[int, ...]) -> Prefilled:
-        fate = handoff.fate(kv, len(prompt))
+        fate = handoff.fate(kv, len(prompt)) if self.splits else Fate.LOCAL
         if fate is Fate.DIES:
             self.dead = True
             raise GenerationFailed(DEAD)

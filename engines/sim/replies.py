@@ -45,14 +45,15 @@ async def whole(engine: SimEngine, head: Head, ask: Ask, call: Call, fault: Faul
         del kv[fault.without]
     made = [answers[index] for index in sorted(answers)]
     texts = [_echo(one) + one.text for one in made]
-    use = shapes.whole_usage(ask.chat, _prompt_tokens(prompts), call.tokens, prompts[-1].cached)
+    cached = prompts[-1].cached if engine.details else None
+    use = shapes.whole_usage(ask.chat, _prompt_tokens(prompts), call.tokens, cached)
     ids = list(prompts[0].tokens) if ask.return_token_ids else None
     return shapes.whole(head, [shapes.choice(a, t) for a, t in zip(made, texts, strict=True)], use, kv, ids)
 
 
 async def stream(engine: SimEngine, head: Head, ask: Ask, call: Call, fault: Fault | None) -> AsyncIterator[str]:
     """Raises BrokeOff where the connection is to end early."""
-    events = Events(head, ask)
+    events = Events(head, ask, details=engine.details)
     try:
         prompts = await engine.prefill(ask)
     except GenerationFailed as e:
@@ -82,9 +83,10 @@ async def stream(engine: SimEngine, head: Head, ask: Ask, call: Call, fault: Fau
 class Events:
     """The events of one stream."""
 
-    def __init__(self, head: Head, ask: Ask) -> None:
+    def __init__(self, head: Head, ask: Ask, *, details: bool) -> None:
         self._head = head
         self._ask = ask
+        self._details = details
         self._seen: set[int] = set()
 
     def first(self) -> list[str]:
@@ -108,8 +110,10 @@ class Events:
 
     def last(self, prompts: list[Prefilled], made: int) -> str:
         """The usage chunk."""
-        details = {"cached_tokens": prompts[0].cached, **({"created_cache_tokens": 0} if self._ask.chat else {})}
-        use = {**shapes.usage(_prompt_tokens(prompts), made), "prompt_tokens_details": details}
+        use = shapes.usage(_prompt_tokens(prompts), made)
+        if self._details:
+            more = {"created_cache_tokens": 0} if self._ask.chat else {}
+            use["prompt_tokens_details"] = {"cached_tokens": prompts[0].cached, **more}
         return _event(shapes.chunk(self._head, [], usage=use, system_fingerprint=shapes.FINGERPRINT))
 
     def _continuous(self, prompt: int, made: int) -> Json:

@@ -68,9 +68,11 @@ def usage(prompt: int, completion: int) -> Json:
     return {"prompt_tokens": prompt, "total_tokens": prompt + completion, "completion_tokens": completion}
 
 
-def whole_usage(chat: bool, prompt: int, completion: int, cached: int) -> Json:
+def whole_usage(chat: bool, prompt: int, completion: int, cached: int | None) -> Json:
+    """`cached` is None where the engine tells no details."""
     details = {"cached_tokens": cached, "created_cache_tokens": 0 if chat else None, "multimodal_tokens": None}
-    return {**usage(prompt, completion), "prompt_tokens_details": details, "completion_tokens_details": None}
+    told = None if cached is None else details
+    return {**usage(prompt, completion), "prompt_tokens_details": told, "completion_tokens_details": None}
 
 
 def whole(head: Head, choices: Sequence[Json], use: Json, kv: Mapping[str, Any] | None, ids: Any) -> Json:

@@ -49,8 +49,8 @@ async def gateway_over(
         settings = Settings(
             _env_file=None,  # type: ignore[call-arg]
             **{
-                "prefill": (engines.prefill.url,),
-                "decode": (engines.decode.url,),
+                "prefill": (engines.prefill.told,),
+                "decode": (engines.decode.told,),
                 "redis_url": redis_url,
                 "redis_prefix": prefix,
                 **options,

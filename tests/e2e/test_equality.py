@@ -2,101 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
 import statistics
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import httpx
 import pytest
 
-from common.connectors import DEFAULT, connector
-from common.connectors.base import Handoff, HandoffContext, Params
+from common.connectors import DEFAULT
+from tests.e2e.checking import SALTS, check_split_equals_unsplit, dropping
 from tests.e2e.conftest import Real, gateway_over
-from tests.e2e.prompts import Ask, asks
+from tests.e2e.prompts import asks
 from tests.real_engines import RealEngines
-from tests.sse import events_of
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
-_salts = itertools.count(os.getpid() * 100)
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What one answer was: its tokens, why it ended, its prompt's length, and the times of its events."""
-
-    tokens: tuple[int, ...]
-    finish: str
-    prompt_tokens: int
-    ttft: float
-    gaps: tuple[float, ...]
-
-
-async def answer(client: httpx.AsyncClient, ask: Ask, model: str) -> Seen:
-    """Streams one answer."""
-    body = {
-        **ask.body,
-        "model": model,
-        "stream": True,
-        "return_token_ids": True,
-        "stream_options": {"include_usage": True},
-    }
-    start = time.perf_counter()
-    times: list[float] = []
-    text = ""
-    async with client.stream("POST", ask.path, json=body) as reply:
-        assert reply.status_code == 200, (await reply.aread()).decode()
-        async for piece in reply.aiter_text():
-            times.append(time.perf_counter())
-            text += piece
-    events = events_of(text)
-    choices = [choice for event in events for choice in event["choices"]]
-    return Seen(
-        tokens=tuple(token for choice in choices for token in choice.get("token_ids") or ()),
-        finish=next(choice["finish_reason"] for choice in reversed(choices) if choice["finish_reason"]),
-        prompt_tokens=events[-1]["usage"]["prompt_tokens"],
-        ttft=times[0] - start,
-        gaps=tuple(b - a for a, b in itertools.pairwise(times)),
-    )
-
-
-def all_from_prefill(prompt_tokens: int) -> Mapping[str, float]:
-    """What decode's counters must grow by.
-
-    vLLM computes a prompt's last token again in any case, since that is where its first answer token comes from, and
-    counts it with the rest. If it is the only one, no computed token is left after the load, and vLLM 0.32 looks the
-    request up as a new one (`v1/core/sched/scheduler.py`): the KV came, and the counter says `local_compute`.
-    """
-    local = 1 if prompt_tokens == 1 else 0
-    return {"local_compute": local, "local_cache_hit": 0, "external_kv_transfer": prompt_tokens - local}
-
-
-async def check_split_equals_unsplit(real: Real, asked: Sequence[Ask]) -> Mapping[str, list[Seen]]:
-    """Asserts, for every ask: the same tokens and ending; and that decode loaded every prompt token from outside."""
-    split, whole, computed = [], [], {}
-    for ask in asked:
-        before = await real.sources()
-        split.append(await answer(real.client, ask, real.engines.model))
-        after = await real.sources()
-        whole.append(await answer(real.whole, ask, real.engines.model))
-        grown = {source: after[source] - before[source] for source in after}
-        if grown != all_from_prefill(split[-1].prompt_tokens):
-            computed[ask.name] = grown
-    for ask, a, b in zip(asked, split, whole, strict=True):
-        assert (a.tokens, a.finish) == (b.tokens, b.finish), ask.name
-        assert a.prompt_tokens == b.prompt_tokens, ask.name
-        assert len(a.tokens) > 0, ask.name
-    assert computed == {}, "prompt tokens that did not all come from prefill, by source"
-    return {"split": split, "unsplit": whole}
-
 
 async def test_split_and_unsplit_answers_are_equal_and_all_kv_came_from_prefill(real: Real) -> None:
-    asked = asks(next(_salts))
+    asked = asks(next(SALTS))
     assert len(asked) >= 12
     seen = await check_split_equals_unsplit(real, asked)
     lengths = sorted(s.prompt_tokens for s in seen["split"])
@@ -109,17 +31,10 @@ async def test_split_and_unsplit_answers_are_equal_and_all_kv_came_from_prefill(
         )
 
 
-class Dropping(type(connector(DEFAULT))):  # type: ignore[misc]
-    """A connector that loses every handoff on its way to decode."""
-
-    def decode_params(self, ctx: HandoffContext, handoff: Handoff) -> Params | None:
-        return None
-
-
 async def test_the_check_above_fails_when_handoffs_are_dropped(real_engines: RealEngines, redis_url: str) -> None:
-    async with gateway_over(real_engines, redis_url, kv=Dropping()) as real:
+    async with gateway_over(real_engines, redis_url, kv=dropping(DEFAULT)) as real:
         with pytest.raises(AssertionError, match="local_compute"):
-            await check_split_equals_unsplit(real, asks(next(_salts))[:4])
+            await check_split_equals_unsplit(real, asks(next(SALTS))[:4])
 
 
 async def test_engines_log_one_prefill_and_one_decode_and_no_third(real: Real) -> None:
@@ -162,7 +77,7 @@ WHOLE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", UNARY)
 async def test_whole_answers_are_equal_field_by_field(real: Real, name: str) -> None:
-    prompt = f"prompt {next(_salts)} for {name}"
+    prompt = f"prompt {next(SALTS)} for {name}"
     body = {"model": real.engines.model, "prompt": prompt, "max_tokens": 12, **UNARY[name]}
     before = await real.sources()
     split = await real.client.post("/v1/completions", json=body)

@@ -210,6 +210,11 @@ def test_a_pair_that_cannot_work_is_told_why(name: str, changed: dict[str, Any],
     assert re.search(what, fault)
 
 
+def test_a_prompt_that_would_kill_decode_is_refused() -> None:
+    with pytest.raises(HandoffInvalid, match="has 1 token"):
+        connector("example").handoff(ctx("ExampleConnector"), PrefillReply(None, 1, RECEIVED))
+
+
 @pytest.mark.parametrize("name", ["Multi()", "multi(nixl, mooncake)", "MultiConnector", "Multi(Nope)", "Multi(nixl"])
 def test_a_composite_that_cannot_work_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError):

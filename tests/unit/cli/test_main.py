@@ -12,11 +12,13 @@ from cli.main import app
 def test_help_names_every_command() -> None:
     result = CliRunner().invoke(app, ["--help"])
     assert result.exit_code == 0
-    for command in ("up", "gateway", "engine", "say"):
+    for command in ("up", "gateway", "engine", "say", "status", "doctor"):
         assert f"  {command} " in result.stdout
 
 
-@pytest.mark.parametrize("command", [["up"], ["gateway"], ["engine"], ["engine", "thinker"], ["say"]])
+@pytest.mark.parametrize(
+    "command", [["up"], ["gateway"], ["engine"], ["engine", "thinker"], ["say"], ["status"], ["doctor"]]
+)
 def test_every_command_has_help(command: list[str]) -> None:
     result = CliRunner().invoke(app, [*command, "--help"])
     assert result.exit_code == 0

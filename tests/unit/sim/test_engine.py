@@ -292,3 +292,40 @@ def test_it_runs_by_itself() -> None:
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(ENOUGH) == -signal.SIGTERM
+
+
+PRODUCE = {"do_remote_decode": True, "do_remote_prefill": False}
+
+
+async def test_without_a_connector_it_neither_hands_over_nor_takes() -> None:
+    engine = SimEngine(splits=False)
+    async with running(engine) as url, httpx.AsyncClient(base_url=url) as client:
+        at = At(engine, client)
+        whole = await at.tokens("words")
+        handed = await at.ask("words", kv_transfer_params=PRODUCE)
+        assert handed.json()["kv_transfer_params"] is None
+        assert await at.tokens("words", kv_transfer_params={"do_remote_prefill": True}) == whole
+    assert not engine.dead
+    assert engine.sources == {"local_compute": 3 * len("words")}
+
+
+async def test_usage_without_details() -> None:
+    engine = SimEngine(details=False)
+    async with running(engine) as url, httpx.AsyncClient(base_url=url) as client:
+        at = At(engine, client)
+        assert (await at.ask()).json()["usage"]["prompt_tokens_details"] is None
+        streamed = (await at.ask(stream=True, stream_options={"include_usage": True})).text
+    assert '"usage":{"prompt_tokens":' in streamed
+    assert "prompt_tokens_details" not in streamed
+
+
+async def test_a_tokenizer_of_its_own() -> None:
+    async def prompt_ids(rotated: int, prompt: Any) -> list[int]:
+        engine = SimEngine(rotated=rotated)
+        async with running(engine) as url, httpx.AsyncClient(base_url=url) as client:
+            reply = await At(engine, client).ask(prompt, return_token_ids=True)
+        found: list[int] = reply.json()["choices"][0]["prompt_token_ids"]
+        return found
+
+    assert await prompt_ids(1, "az") == [one + 1 for one in await prompt_ids(0, "az")]
+    assert await prompt_ids(1, [7, 8]) == [7, 8]

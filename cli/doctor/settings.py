@@ -1,0 +1,51 @@
+"""The engines and the connector that the settings name, as far as they can be used.
+
+The gateway refuses to start for what is a finding here: a doctor goes on and looks at the rest.
+"""
+
+from __future__ import annotations
+
+from cli.doctor.finding import Check, Finding, fault, ok
+from common.connectors import Connector
+from common.engine import Engine, Role
+from common.errors import ConfigurationError
+from gateway.bootstrap import connector_of, engines_of
+from gateway.settings import Settings
+
+REFUSED = "the gateway refuses to start"
+FIX = "name engines with --prefill URL and --decode URL, or DUET_PREFILL and DUET_DECODE, as http://host:port"
+
+
+def connector(settings: Settings) -> tuple[Connector | None, Finding]:
+    """None if there is none of that name."""
+    try:
+        kv = connector_of(settings)
+    except ConfigurationError as e:
+        fix = "set --connector (DUET_CONNECTOR) to one of them"
+        return None, fault(Check.CONNECTOR, e.message, why=REFUSED, do=fix)
+    return kv, ok(Check.CONNECTOR, f"{kv.name}, {kv.order.value} legs, KV that nobody fetched lives {kv.lease:g} s")
+
+
+def engines(settings: Settings, kv: Connector | None) -> tuple[list[Engine], list[Finding]]:
+    """Every engine whose URL is one, and what is wrong with the others."""
+    found: dict[str, Engine] = {}
+    wrong: list[str] = []
+    for role, urls in ((Role.PREFILL, settings.prefill), (Role.DECODE, settings.decode)):
+        if not urls:
+            wrong.append(f"no {role.value} engine is named")
+        for url in urls:
+            try:
+                engine = Engine.at(url, role)
+            except ConfigurationError as e:
+                wrong.append(e.message)
+                continue
+            other = found.get(engine.id)
+            found[engine.id] = engine if other is None or other.role is role else Engine.at(url, Role.BOTH)
+    if not wrong and kv is not None:
+        try:
+            engines_of(settings, kv)  # knows what else the connector wants of a URL
+        except ConfigurationError as e:
+            wrong.append(e.message)
+    legs = [f"{sum(e.role.serves(leg) for e in found.values())} {leg.value}" for leg in (Role.PREFILL, Role.DECODE)]
+    named = ok(Check.ENGINES, f"engines: {', '.join(legs)}")
+    return list(found.values()), [fault(Check.ENGINES, w, why=REFUSED, do=FIX) for w in wrong] or [named]
