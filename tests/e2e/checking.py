@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import httpx
@@ -13,7 +13,7 @@ import httpx
 from common.connectors import Connector, connector
 from common.connectors.base import Handoff, HandoffContext
 from tests.e2e.conftest import Real
-from tests.e2e.prompts import BLOCK, Ask
+from tests.e2e.prompts import Ask
 from tests.sse import events_of
 
 SALTS = itertools.count(os.getpid() * 100)
@@ -69,17 +69,8 @@ def all_from_prefill(prompt_tokens: int) -> Mapping[str, float]:
     return {"local_compute": local, "local_cache_hit": 0, "external_kv_transfer": prompt_tokens - local}
 
 
-def full_blocks_from_prefill(prompt_tokens: int) -> Mapping[str, float]:
-    """The same for a connector that shares files of full blocks and leaves decode two tokens to compute at least."""
-    loaded = (prompt_tokens - 2) // BLOCK * BLOCK
-    return {"local_compute": prompt_tokens - loaded, "local_cache_hit": 0, "external_kv_transfer": loaded}
-
-
-async def check_split_equals_unsplit(
-    real: Real, asked: Sequence[Ask], expected: Callable[[int], Mapping[str, float]] = all_from_prefill
-) -> Mapping[str, list[Seen]]:
-    """Asserts, for every ask: the same tokens and ending; and that decode's prompt tokens came from where `expected`
-    says that they do for a prompt of that length."""
+async def check_split_equals_unsplit(real: Real, asked: Sequence[Ask]) -> Mapping[str, list[Seen]]:
+    """Asserts, for every ask: the same tokens and ending; and that decode loaded every prompt token from outside."""
     split, whole, computed = [], [], {}
     for ask in asked:
         before = await real.sources()
@@ -87,7 +78,7 @@ async def check_split_equals_unsplit(
         after = await real.sources()
         whole.append(await answer(real.whole, ask, real.engines.model))
         grown = {source: after[source] - before[source] for source in after}
-        if grown != expected(split[-1].prompt_tokens):
+        if grown != all_from_prefill(split[-1].prompt_tokens):
             computed[ask.name] = grown
     for ask, a, b in zip(asked, split, whole, strict=True):
         assert (a.tokens, a.finish) == (b.tokens, b.finish), ask.name
