@@ -1,4 +1,4 @@
-"""The plugin's two cures, in interpreters of their own: both change the whole process."""
+"""The plugin's cures, in interpreters of their own: they change the whole process."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ class nixl_agent: pass
 FAKES = {
     "vllm/__init__.py": "",
     "vllm/platforms.py": PLATFORMS.format(cpu=True),
+    "torch/__init__.py": "from torch import accelerator\n",
+    "torch/accelerator.py": "def current_device_index(): raise RuntimeError('no accelerator')\n",
     "nixl_cu12/__init__.py": "from nixl_cu12._api import nixl_agent, nixl_agent_config\n",
     "nixl_cu12/_api.py": API,
     "nixl_cu12/_bindings.py": "nixlXferTelemetry = 'telemetry'\n",
@@ -87,6 +89,10 @@ YIELD = (
 @pytest.mark.skipif(not hasattr(os, "sched_yield"), reason="needs os.sched_yield: Linux")
 def test_a_worker_that_waits_sleeps(fakes: Path, setting: dict[str, str], slept: str) -> None:
     assert run(fakes, YIELD, **setting) == slept
+
+
+def test_the_device_has_an_index(fakes: Path) -> None:
+    assert run(fakes, REGISTER + "import torch; print(torch.accelerator.current_device_index())") == "0"
 
 
 @pytest.mark.parametrize("value", ["soon", "-1", "nan", "inf"])
