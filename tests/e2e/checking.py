@@ -84,7 +84,7 @@ async def check_split_equals_unsplit(real: Real, asked: Sequence[Ask]) -> Mappin
         assert (a.tokens, a.finish) == (b.tokens, b.finish), ask.name
         assert a.prompt_tokens == b.prompt_tokens, ask.name
         assert len(a.tokens) > 0, ask.name
-    assert computed == {}, "prompt tokens that did not come from where they should, by source"
+    assert not computed, f"prompt tokens that did not come from where they should, by source: {computed}"
     return {"split": split, "unsplit": whole}
 
 
