@@ -33,6 +33,6 @@ def _check(keys: Sequence[bytes], authorization: str | None) -> None:
     scheme, _, given = authorization.partition(" ")
     if scheme.lower() != "bearer":
         raise Unauthorized(f"the Authorization header has the scheme {scheme[:20]!r}; expected `Bearer <key>`")
-    found = [hmac.compare_digest(key, given.strip().encode()) for key in keys]
+    found = [hmac.compare_digest(key, given.strip().encode("latin-1", "replace")) for key in keys]
     if not any(found):
         raise Unauthorized("the API key is not known here")

@@ -46,3 +46,7 @@ async def _store(services: Served) -> str:
     except StoreUnavailable as e:
         return e.message
     return "ok"
+
+
+for _path, _endpoint in (("/livez", livez), ("/readyz", readyz), ("/health", health)):
+    router.add_api_route(_path, _endpoint, methods=["HEAD"], include_in_schema=False)  # some probes ask so

@@ -57,6 +57,7 @@ class Run:
         self._open: list[ReplyStream] = []
         self._prefilled_at: float | None = None
         self._first_byte_at: float | None = None
+        self._answered = False
         self._started = parts.clock.monotonic()
 
     async def go(self) -> None:
@@ -72,6 +73,9 @@ class Run:
             self._end(Event.CANCELLED)
             raise
         except DuetError as e:
+            if self._answered:  # prefill, beside a decode that needs it no more
+                outcome = "finished"
+                return
             self._end(Event.FAILED, error=described(e))
             if not self._sink.started:
                 raise
@@ -142,6 +146,7 @@ class Run:
         relay = relay_stream if self._request.stream else relay_unary
         ending = await relay(self._decode_engine, reply, self._sink, self._first_byte)
         self._end(Event.COMPLETED, usage=ending.usage)
+        self._answered = True
         await self._sink.end(ending.tail)
 
     def _decode_params(self, handoff: Handoff | None) -> Mapping[str, Any] | None:

@@ -116,8 +116,9 @@ def _told(body: bytes) -> _Told:
     except (msgspec.DecodeError, RecursionError):
         said = None
     if isinstance(said, dict):
-        told = _read(said if said.get("error") is None else said["error"])
-        if told.message:
+        error = said if said.get("error") is None else said["error"]
+        told = _read(error)
+        if told.message or (isinstance(error, dict) and error.get("message") == ""):
             return told
     return _Told(_text(body.decode("utf-8", "replace").strip()))
 

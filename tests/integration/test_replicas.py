@@ -110,5 +110,5 @@ def gateway_pid(child: Child) -> int:
         pid
         for pid in descendants(child.pid)
         if b"cli.main" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        and b"common.process" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+        and b"guard.py" not in Path(f"/proc/{pid}/cmdline").read_bytes()
     )

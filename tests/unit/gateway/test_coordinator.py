@@ -126,6 +126,22 @@ async def test_one_failing_leg_of_two_ends_the_other(failing: str) -> None:
     assert rig.loads() == [0, 0]
 
 
+async def test_an_answer_that_is_whole_stays_so_whatever_prefill_says_after_it() -> None:
+    rig = Rig(kv=Together())
+    gate = asyncio.Event()
+    rig.client.on(leg="prefill", reply=Script([b"{}"], 500, {}, before=(gate,)))
+    rig.client.on(leg="decode", reply=answered("hi"))
+    sink = KeptSink()
+    run = asyncio.create_task(rig.ask(sink=sink))
+    await until(lambda: sink.ended)
+    gate.set()
+    await run
+    assert json.loads(sink.body)["choices"][0]["text"] == "hi"
+    assert await state_of(rig) is State.FINISHED
+    assert rig.loads() == [0, 0]
+    assert rig.count("duet_requests_total", endpoint="/v1/completions", outcome="finished") == 1
+
+
 async def test_a_request_that_cannot_be_split_goes_whole_or_is_refused() -> None:
     rig = Rig()
     rig.client.on(leg="decode", reply=answered())

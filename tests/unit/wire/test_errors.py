@@ -210,3 +210,8 @@ def test_whatever_an_engine_says_becomes_a_body(status: int, body: bytes) -> Non
     assert isinstance(told["message"], str)
     assert told["message"]
     assert isinstance(told["code"], str | None)
+
+
+def test_an_engine_that_gives_no_reason_is_not_quoted_as_json() -> None:
+    said = b'{"error":{"message":"","type":"InternalServerError","param":null,"code":500}}'
+    assert refusal("e:1", 500, said).message == "engine e:1 answered with status 500"
