@@ -70,7 +70,7 @@ async def test_a_stream(engines: Engines, path: str, fresh: str) -> None:
         assert list(role) == shapes.FIRST_CHUNK_CHAT
         assert list(role["choices"][0]) == shapes.ROLE_CHOICE
         assert role["choices"][0]["delta"] == {"role": "assistant", "content": ""}
-    assert len(events) == 3
+    assert 1 <= len(events) <= 3, "a busy engine puts several tokens into one event"
     for event in events:
         last = event is events[-1]
         assert list(event) == (shapes.LAST_CHUNK if last else shapes.CHUNK)
@@ -98,7 +98,8 @@ async def test_usage_in_a_stream(engines: Engines, path: str, continuous: bool, 
     assert all(("usage" in event) == continuous for event in events)
     if continuous:
         counts = [event["usage"]["completion_tokens"] for event in events]
-        assert counts == ([0, 1, 2, 3] if path == CHAT else [1, 2, 3])
+        assert counts == sorted(set(counts)), "each event adds a token or several"
+        assert (counts[0] == 0, counts[-1]) == (path == CHAT, 3)
         assert {event["usage"]["prompt_tokens"] for event in events} == {prompt}
     assert all("system_fingerprint" not in event for event in events)
 
