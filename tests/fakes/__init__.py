@@ -6,4 +6,5 @@
 | `script` | what an engine answers, in words that the two below play |
 | `engine_client` | an `EngineClient` without a network |
 | `engine_server` | an engine behind a socket, to the byte |
+| `scripted` | prefill and decode engines that say what a test wrote, tool calls too; `engine_server` plays it |
 """
