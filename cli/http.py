@@ -1,8 +1,14 @@
-"""What commands that call a gateway share: the key, and how a refusal is told."""
+"""What commands that call a gateway share: the key, the connection, and how a refusal is told."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+import typer
+
+from cli.errors import complain
 
 if TYPE_CHECKING:
     import httpx
@@ -30,3 +36,23 @@ def expect_ok(reply: httpx.Response) -> None:
     except (ValueError, KeyError, TypeError):
         message = reply.text.strip()[:200] or reply.reason_phrase
     raise Refused(f"{reply.status_code}: {message}")
+
+
+@contextmanager
+def calling(url: str, key: str | None, *, silent_for: float) -> Iterator[httpx.Client]:
+    """A client for the gateway, for a command: what goes wrong is told in one line, and the command ends with 1 (130
+    after Ctrl-C). `silent_for` in seconds bounds each wait for an answer."""
+    import httpx
+
+    timeout = httpx.Timeout(silent_for, connect=CONNECT_WITHIN)
+    try:
+        with httpx.Client(base_url=url, headers=authorization(key), timeout=timeout) as client:
+            yield client
+    except Refused as e:
+        complain(str(e))
+        raise typer.Exit(1) from None
+    except (httpx.HTTPError, httpx.InvalidURL) as e:
+        complain(f"{url}: {e or type(e).__name__}")
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None

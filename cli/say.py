@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.errors import complain
-from cli.http import CONNECT_WITHIN, URL, Refused, authorization, expect_ok
+from cli.http import URL, Refused, calling, expect_ok
 
 if TYPE_CHECKING:
     import httpx
@@ -28,21 +27,9 @@ def say(
     temperature: Annotated[float | None, typer.Option(min=0, help="0 for the likeliest answer.")] = None,
 ) -> None:
     """Say something and stream the answer to the terminal."""
-    import httpx
-
-    timeout = httpx.Timeout(SILENT_FOR, connect=CONNECT_WITHIN)
-    try:
-        with httpx.Client(base_url=url, headers=authorization(api_key), timeout=timeout) as client:
-            body = request(text, model or first_model(client), system, max_tokens, temperature)
-            show(stream(client, body))
-    except Refused as e:
-        complain(str(e))
-        raise typer.Exit(1) from None
-    except (httpx.HTTPError, httpx.InvalidURL) as e:
-        complain(f"{url}: {e or type(e).__name__}")
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+    with calling(url, api_key, silent_for=SILENT_FOR) as client:
+        body = request(text, model or first_model(client), system, max_tokens, temperature)
+        show(stream(client, body))
 
 
 def request(text: str, model: str, system: str | None, max_tokens: int, temperature: float | None) -> dict[str, Any]:

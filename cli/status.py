@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.errors import complain
-from cli.http import CONNECT_WITHIN, URL, Refused, authorization, expect_ok
+from cli.http import URL, Refused, calling, expect_ok
 
 if TYPE_CHECKING:
     import httpx
@@ -57,20 +56,8 @@ def status(
     json: Annotated[bool, typer.Option("--json", help="Print once as JSON, and end.")] = False,
 ) -> None:
     """Show engines, their load and the newest requests, live until Ctrl-C."""
-    import httpx
-
-    timeout = httpx.Timeout(ANSWER_WITHIN, connect=CONNECT_WITHIN)
-    try:
-        with httpx.Client(base_url=url, headers=authorization(admin_key or api_key), timeout=timeout) as client:
-            run(client, interval=interval, once=once, json=json)
-    except Refused as e:
-        complain(str(e))
-        raise typer.Exit(1) from None
-    except (httpx.HTTPError, httpx.InvalidURL) as e:
-        complain(f"{url}: {e or type(e).__name__}")
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+    with calling(url, admin_key or api_key, silent_for=ANSWER_WITHIN) as client:
+        run(client, interval=interval, once=once, json=json)
 
 
 def run(client: httpx.Client, *, interval: float, once: bool, json: bool) -> None:
