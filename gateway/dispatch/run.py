@@ -18,7 +18,7 @@ from gateway.dispatch.deadlines import LegDeadlines
 from gateway.dispatch.journal import Journal
 from gateway.dispatch.relay import relay_stream, relay_unary
 from gateway.dispatch.sink import Sink
-from gateway.lifecycle import Effect, Event
+from gateway.lifecycle import Effect, Event, State
 from gateway.telemetry import Metrics
 from gateway.transport.port import Deadlines, EngineClient, ReplyStream
 from gateway.wire import ClientRequest, Prefilled, decode_body, parse_prefill_reply, prefill_body, refusal
@@ -57,7 +57,6 @@ class Run:
         self._open: list[ReplyStream] = []
         self._prefilled_at: float | None = None
         self._first_byte_at: float | None = None
-        self._answered = False
         self._started = parts.clock.monotonic()
 
     async def go(self) -> None:
@@ -73,7 +72,7 @@ class Run:
             self._end(Event.CANCELLED)
             raise
         except DuetError as e:
-            if self._answered:  # prefill, beside a decode that needs it no more
+            if self._journal.state is State.FINISHED:  # prefill, beside a decode that needs it no more
                 outcome = "finished"
                 return
             self._end(Event.FAILED, error=described(e))
@@ -146,7 +145,6 @@ class Run:
         relay = relay_stream if self._request.stream else relay_unary
         ending = await relay(self._decode_engine, reply, self._sink, self._first_byte)
         self._end(Event.COMPLETED, usage=ending.usage)
-        self._answered = True
         await self._sink.end(ending.tail)
 
     def _decode_params(self, handoff: Handoff | None) -> Mapping[str, Any] | None:
