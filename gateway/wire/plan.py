@@ -3,6 +3,7 @@
 | reason | what it is | what a split would do |
 | --- | --- | --- |
 | `several_prompts` | completions with more than one prompt | load the first prompt's KV for all of them, silently |
+| `several_answers` | `n` above 1 | let the first answer's fetch free the KV of the others; vLLM 0.32 hangs then |
 | `prompt_embeds` | a prompt, or a part of one, made of embeddings | hand over KV that is counted in token ids |
 | `prompt_logprobs` | log-probabilities of the prompt | recompute the whole prompt on decode, silently |
 | `echo_logprobs` | `echo` that makes the engine compute those | the same |
@@ -10,7 +11,7 @@
 | `beam_search` | `use_beam_search` | each beam is a request of its own; the KV is there once |
 | `truncate_to_fit` | chat with `truncate_prompt_tokens` -1 and no `max_tokens` | cut one token more on prefill |
 
-Everything else is split: `n`, `logprobs`, `echo`, tools and structured output were all seen to give the unsplit answer.
+Everything else is split: `logprobs`, `echo`, tools and structured output were all seen to give the unsplit answer.
 An engine reads loosely (`"true"` and 1 are true), so a rule that is in doubt applies: unsplit is always right.
 """
 
@@ -67,6 +68,7 @@ def _truncate_to_fit(request: ClientRequest) -> bool:
 
 RULES = {
     "several_prompts": _several_prompts,
+    "several_answers": lambda r: (r.integer("n") or 1) > 1,
     "prompt_embeds": _prompt_embeds,
     "prompt_logprobs": lambda r: r.given("prompt_logprobs"),
     "echo_logprobs": _echo_logprobs,

@@ -59,7 +59,6 @@ async def test_engines_log_one_prefill_and_one_decode_and_no_third(real: Real) -
 
 UNARY: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0},
-    "two choices": {"temperature": 0.8, "seed": 3, "n": 2},
     "logprobs": {"temperature": 0, "logprobs": 2},
     "echo": {"temperature": 0, "echo": True},
     "stop string": {"temperature": 0, "stop": ["a"]},
@@ -69,6 +68,7 @@ UNARY: dict[str, dict[str, Any]] = {
     "logit bias": {"temperature": 0, "logit_bias": {"300": 5}},
 }
 WHOLE: dict[str, dict[str, Any]] = {
+    "two choices": {"prompt": "some words", "temperature": 0.8, "seed": 3, "n": 2},
     "several prompts": {"prompt": ["first", "second"], "temperature": 0},
     "prompt logprobs": {"prompt": "some words", "prompt_logprobs": 1, "temperature": 0},
     "echo and logprobs": {"prompt": "some words", "echo": True, "logprobs": 1, "temperature": 0},

@@ -248,7 +248,7 @@ def test_where_ids_are_sent_decode_takes_them(endpoint: str, name: str, value: A
 
     request = request_of(endpoint, **beside(endpoint, name, value), **{name: value})
     if unsplit_reason(request) is not None:
-        assert name in ("echo", "prompt_logprobs", "truncate_prompt_tokens", "use_beam_search")
+        assert name in ("echo", "n", "prompt_logprobs", "truncate_prompt_tokens", "use_beam_search")
         return
     sent = decode_body(request, TO_DECODE, json.dumps(IDS).encode() if takes_prompt_ids(request) else None)
     decode = vllm_request(endpoint, sent)

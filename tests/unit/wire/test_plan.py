@@ -14,6 +14,10 @@ UNSPLIT: list[tuple[str, dict[str, Any], str]] = [
     (COMPLETIONS, {"prompt": ["a", "b"]}, "several_prompts"),
     (COMPLETIONS, {"prompt": ["a", "a"], "echo": True, "max_tokens": 0}, "several_prompts"),
     (COMPLETIONS, {"prompt": [[1], [2, 3]]}, "several_prompts"),
+    (COMPLETIONS, {"prompt": ["a", "b"], "n": 2}, "several_prompts"),
+    (CHAT, {"n": 3, "temperature": 1}, "several_answers"),
+    (CHAT, {"n": "2"}, "several_answers"),
+    (COMPLETIONS, {"n": 2.0, "suffix": "end"}, "several_answers"),
     (COMPLETIONS, {"prompt": "a", "prompt_embeds": "AAAA"}, "prompt_embeds"),
     (COMPLETIONS, {"prompt_embeds": ["AAAA"]}, "prompt_embeds"),
     (CHAT, {"messages": [{"role": "user", "content": [{"type": "prompt_embeds", "data": "AA"}]}]}, "prompt_embeds"),
@@ -27,7 +31,7 @@ UNSPLIT: list[tuple[str, dict[str, Any], str]] = [
     (CHAT, {"echo": "yes"}, "echo_logprobs"),
     (COMPLETIONS, {"echo": True, "max_tokens": 0}, "echo_only"),
     (COMPLETIONS, {"echo": "true", "max_tokens": "0"}, "echo_only"),
-    (CHAT, {"use_beam_search": True, "n": 2}, "beam_search"),
+    (CHAT, {"use_beam_search": True, "n": 1}, "beam_search"),
     (COMPLETIONS, {"use_beam_search": 1}, "beam_search"),
     (CHAT, {"truncate_prompt_tokens": -1}, "truncate_to_fit"),
     (CHAT, {"truncate_prompt_tokens": "-1", "max_tokens": None}, "truncate_to_fit"),
@@ -36,7 +40,10 @@ UNSPLIT: list[tuple[str, dict[str, Any], str]] = [
 
 SPLIT: list[tuple[str, dict[str, Any]]] = [
     (CHAT, {}),
-    (CHAT, {"n": 3, "temperature": 1}),
+    (CHAT, {"n": 1}),
+    (CHAT, {"n": None}),
+    (CHAT, {"n": 0}),
+    (CHAT, {"n": "many"}),
     (CHAT, {"logprobs": True, "top_logprobs": 5}),
     (CHAT, {"best_of": 4}),
     (CHAT, {"tools": [], "tool_choice": "auto", "response_format": {"type": "json_object"}}),
@@ -58,7 +65,7 @@ SPLIT: list[tuple[str, dict[str, Any]]] = [
     (COMPLETIONS, {"echo": True, "logprobs": None, "max_tokens": 1}),
     (COMPLETIONS, {"logprobs": 3, "max_tokens": 0}),
     (COMPLETIONS, {"truncate_prompt_tokens": -1}),
-    (COMPLETIONS, {"suffix": "end", "n": 2}),
+    (COMPLETIONS, {"suffix": "end", "n": 1}),
 ]
 
 
