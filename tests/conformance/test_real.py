@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 MODEL = "tiny"
 KEY = "sk-conformance"
 TOKENS = 40
-"""What every script asks for at most; now and then the tiny model's random words end by themselves before it."""
+"""What every script asks for at most, greedily: the tiny model's sampled words end, now and then, with the first."""
 THINGS = ("chat", "stream", "unknown_model", "wrong_key", "bad_request")
 
 

@@ -27,7 +27,7 @@ class Person(BaseModel):
 
 
 def ask(messages: Any, **options: Any) -> Any:
-    server = {"model": f"openai/{MODEL}", "api_base": BASE_URL, "api_key": API_KEY, "max_tokens": 40}
+    server = {"model": f"openai/{MODEL}", "api_base": BASE_URL, "api_key": API_KEY, "max_tokens": 40, "temperature": 0}
     return litellm.completion(messages=messages, **{**server, **options})
 
 

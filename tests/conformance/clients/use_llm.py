@@ -36,11 +36,11 @@ def model(name: str = "duet") -> Any:
 
 
 def chat(text: str = "Say hello.", name: str = "duet", key: str = API_KEY, **options: Any) -> dict[str, Any]:
-    return _told(model(name).prompt(text, stream=False, key=key, **{"max_tokens": 40, **options}))
+    return _told(model(name).prompt(text, stream=False, key=key, **{"max_tokens": 40, "temperature": 0, **options}))
 
 
 def stream() -> dict[str, Any]:
-    answer = model().prompt("Say hello.", stream=True, key=API_KEY, max_tokens=40)
+    answer = model().prompt("Say hello.", stream=True, key=API_KEY, max_tokens=40, temperature=0)
     pieces = [piece for piece in answer if piece]
     return {**_told(answer), "pieces": len(pieces)}
 

@@ -22,13 +22,13 @@ def model(name: str = MODEL, key: str = API_KEY) -> OpenAIChatModel:
 
 
 def chat(text: str = "Say hello.", of: OpenAIChatModel | None = None, **settings: Any) -> dict[str, Any]:
-    agent = Agent(of or model(), model_settings={"max_tokens": 40, **settings})
+    agent = Agent(of or model(), model_settings={"max_tokens": 40, "temperature": 0, **settings})
     return _told(agent.run_sync(text))
 
 
 def stream() -> dict[str, Any]:
     async def run() -> dict[str, Any]:
-        async with Agent(model(), model_settings={"max_tokens": 40}).run_stream("Say hello.") as result:
+        async with Agent(model(), model_settings={"max_tokens": 40, "temperature": 0}).run_stream("Say hello.") as result:
             pieces = [piece async for piece in result.stream_text(delta=True, debounce_by=None)]
             use = result.usage
         told = {"prompt": use.input_tokens, "completion": use.output_tokens, "finish": result.response.finish_reason}

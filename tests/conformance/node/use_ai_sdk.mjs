@@ -20,12 +20,12 @@ const chatModel = server()(model);
 const told = (text, finish, usage) => ({ text, finish, prompt: usage.inputTokens, completion: usage.outputTokens });
 
 async function chat(prompt = "Say hello.", options = {}) {
-  const answer = await generateText({ model: chatModel, prompt, maxOutputTokens: 40, ...options });
+  const answer = await generateText({ model: chatModel, prompt, maxOutputTokens: 40, temperature: 0, ...options });
   return told(answer.text, answer.finishReason, answer.usage);
 }
 
 async function stream() {
-  const answer = streamText({ model: chatModel, prompt: "Say hello.", maxOutputTokens: 40 });
+  const answer = streamText({ model: chatModel, prompt: "Say hello.", maxOutputTokens: 40, temperature: 0 });
   let pieces = 0;
   for await (const piece of answer.textStream) if (piece) pieces++;
   return { ...told(await answer.text, await answer.finishReason, await answer.usage), pieces };

@@ -17,12 +17,12 @@ const told = ({ choices: [choice], usage }) => ({
 });
 
 async function chat(text = "Say hello.", options = {}, settings = {}) {
-  const body = { model, messages: said(text), max_tokens: 40, ...options };
+  const body = { model, messages: said(text), max_tokens: 40, temperature: 0, ...options };
   return told(await client(settings).chat.completions.create(body));
 }
 
 async function stream() {
-  const body = { model, messages: said("Say hello."), max_tokens: 40, stream_options: { include_usage: true } };
+  const body = { model, messages: said("Say hello."), max_tokens: 40, temperature: 0, stream_options: { include_usage: true } };
   const running = client().chat.completions.stream(body);
   let pieces = 0;
   running.on("content", (delta) => (pieces += delta ? 1 : 0));
