@@ -38,7 +38,13 @@ def stream_structured() -> dict[str, Any]:
 
 
 def _asked(text: str, **options: Any) -> dict[str, Any]:
-    return {"model": MODEL, "messages": [{"role": "user", "content": text}], "max_tokens": 40, "temperature": 0, **options}
+    return {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": text}],
+        "max_tokens": 40,
+        "temperature": 0,
+        **options,
+    }
 
 
 tell(

@@ -28,7 +28,9 @@ def chat(text: str = "Say hello.", of: OpenAIChatModel | None = None, **settings
 
 def stream() -> dict[str, Any]:
     async def run() -> dict[str, Any]:
-        async with Agent(model(), model_settings={"max_tokens": 40, "temperature": 0}).run_stream("Say hello.") as result:
+        async with Agent(model(), model_settings={"max_tokens": 40, "temperature": 0}).run_stream(
+            "Say hello."
+        ) as result:
             pieces = [piece async for piece in result.stream_text(delta=True, debounce_by=None)]
             use = result.usage
         told = {"prompt": use.input_tokens, "completion": use.output_tokens, "finish": result.response.finish_reason}
