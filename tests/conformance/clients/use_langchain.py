@@ -25,8 +25,8 @@ def get_weather(city: str) -> str:
 
 
 def llm(**options: Any) -> ChatOpenAI:
-    asked = {"model": MODEL, "max_tokens": 40, "temperature": 0, **options}
-    return ChatOpenAI(base_url=BASE_URL, api_key=API_KEY, **asked)
+    server = {"base_url": BASE_URL, "api_key": API_KEY, "model": MODEL}
+    return ChatOpenAI(**{**server, "max_tokens": 40, "temperature": 0, **options})
 
 
 def chat(text: str = "Say hello.", **options: Any) -> dict[str, Any]:
