@@ -110,6 +110,8 @@ class Connector(ABC):
     cancel: CancelPolicy
     carries: bool = True
     """Whether a handoff says anything; a connector that finds KV by itself carries none."""
+    one_request_id: bool = False
+    """Whether both legs of an attempt must go by the same request id, since their engines know each other by it."""
     options: Mapping[str, str] = MappingProxyType({})
     """What an engine's URL may say in its query, and what that means."""
 

@@ -37,6 +37,7 @@ class MultiConnector(Connector):
         self._carrier = carriers[0] if carriers else parts[0]
         self.order = self._carrier.order
         self.cancel = self._carrier.cancel
+        self.one_request_id = self._carrier.one_request_id
         self.options = self._carrier.options
         super().__init__(lease=lease)
 

@@ -168,7 +168,8 @@ class Run:
         more: Mapping[str, str] = MappingProxyType({}),
     ) -> ReplyStream:
         record = self._journal.record
-        headers = {**more, "x-request-id": leg_id(record.id, record.attempt, leg)}
+        name = "kv" if self._parts.connector.one_request_id else leg
+        headers = {**more, "x-request-id": leg_id(record.id, record.attempt, name)}
         reply = await self._parts.client.post(
             engine, self._request.endpoint, body, headers=headers, deadlines=deadlines
         )
