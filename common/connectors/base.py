@@ -10,6 +10,7 @@ context alone, and both legs are sent at once. Callers look at `order` and at no
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -139,6 +140,10 @@ class Connector(ABC):
     @abstractmethod
     def decode_params(self, ctx: HandoffContext, handoff: Handoff) -> Params | None:
         """What decode gets as `kv_transfer_params`; None to send none."""
+
+    def identity(self, handoff: Handoff) -> str | None:
+        """What names the KV of a handoff, so that none is used twice; None if there is nothing to use up."""
+        return json.dumps(handoff.params, sort_keys=True) if handoff.params else None
 
     def prefill_headers(self, ctx: HandoffContext) -> Mapping[str, str]:
         """Further headers of the prefill call, names lower case."""

@@ -2,6 +2,8 @@
 
 Nothing is handed over: prefill writes the prompt's full blocks, decode finds them by hash, and computes the rest of
 the prompt itself. It is slow and never cleans up; it shows that a connector may need no metadata at all.
+
+Stock vLLM 0.32 dies of some prompts with it, on either side; `engines/compat/example.py` is it without that.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from common.engine import Role
 from common.errors import HandoffInvalid
 
 DAY = 86400.0
+HEALED = "engines.compat.example"
+"""The module that an engine takes it from; vLLM's own class of that name does less well."""
 
 
 class ExampleConnector(Connector):
@@ -35,8 +39,7 @@ class ExampleConnector(Connector):
     def handoff(self, ctx: HandoffContext, reply: PrefillReply | None) -> Handoff:
         """Null metadata is how this connector works; whatever else prefill says is not for it.
 
-        Raises HandoffInvalid for a prompt of one token: vLLM 0.32 counts what it could load of it as one block less
-        than none, and the decode engine dies (`example_connector.py`, `align_to_block_size`).
+        Raises HandoffInvalid for a prompt of one token: a stock decode engine would die of it.
         """
         if reply is not None and reply.prompt_tokens == 1:
             raise HandoffInvalid(
@@ -53,6 +56,7 @@ class ExampleConnector(Connector):
         storage = Path(tempfile.gettempdir()) / "duet-example-kv"
         return {
             "kv_connector": self.name,
+            "kv_connector_module_path": HEALED,
             "kv_role": roles[role],
             "kv_connector_extra_config": {"shared_storage_path": str(storage)},
         }

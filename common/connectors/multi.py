@@ -59,6 +59,9 @@ class MultiConnector(Connector):
     def decode_params(self, ctx: HandoffContext, handoff: Handoff) -> Params | None:
         return self._carrier.decode_params(ctx, handoff)
 
+    def identity(self, handoff: Handoff) -> str | None:
+        return self._carrier.identity(handoff)
+
     def lookup(self, prefill: Engine) -> Lookup | None:
         return self._carrier.lookup(prefill)
 

@@ -65,6 +65,9 @@ class NixlConnector(Connector):
     def decode_params(self, ctx: HandoffContext, handoff: Handoff) -> Params:
         return handoff.params
 
+    def identity(self, handoff: Handoff) -> str:
+        return f"{handoff.params['remote_engine_id']}/{handoff.params['remote_request_id']}"
+
     def engine_config(self, role: Role, *, device: str) -> dict[str, Any]:
         roles = {Role.PREFILL: "kv_producer", Role.DECODE: "kv_consumer", Role.BOTH: "kv_both"}
         return {

@@ -241,7 +241,8 @@ def test_a_wrong_bootstrap_port_is_told(port: str) -> None:
 
 
 def test_no_connector_is_named_outside_its_own_room() -> None:
+    """But in `engines/compat`, where what vLLM calls so is mended."""
     root = Path(__file__).parents[3]
     for path in (p for room in ("gateway", "engines", "cli") for p in (root / room).rglob("*.py")):
-        text = path.read_text()
+        text = path.read_text() if path.parent != root / "engines" / "compat" else ""
         assert not [kind.name for kind in CONNECTORS if kind.name in text], f"{path.name} names a connector"
