@@ -1,0 +1,74 @@
+"""Where a stream is, as text: what goes through HTTP and Redis in place of the rows.
+
+duet+ipc:///run/duet/thinker.sock?request=9f…-1-decode&stage=thinker
+duet+tcp://10.0.0.7:7100?request=9f…-1-decode&stage=thinker
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from common.channel.errors import ChannelError
+
+PREFIX = "duet+"
+MAX_IPC_PATH = 100
+"""Bytes. A unix socket's address has room for 107 at most, on macOS for 103."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A stream's name at its producer: which request, as engines see it, and which stage made it."""
+
+    request: str
+    stage: str
+
+    def __str__(self) -> str:
+        return f"{self.request}/{self.stage}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """`endpoint` is ZeroMQ's: `ipc:///path` or `tcp://host:port`."""
+
+    endpoint: str
+    key: Key
+
+    def __str__(self) -> str:
+        scheme, _, address = self.endpoint.partition("://")
+        query = urlencode({"request": self.key.request, "stage": self.key.stage}, quote_via=quote)
+        return f"{PREFIX}{scheme}://{quote(address, safe='/:[]')}?{query}"
+
+    @classmethod
+    def parse(cls, text: str) -> Reference:
+        """Raises ChannelError unless it is exactly what `str` of a reference gives."""
+        try:
+            parts = urlsplit(text)
+            query = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True))
+        except ValueError as e:
+            raise _unreadable(text, str(e)) from None
+        if set(query) != {"request", "stage"} or not all(query.values()):
+            raise _unreadable(text, "its query must have request and stage, and nothing else")
+        scheme = parts.scheme.removeprefix(PREFIX)
+        address = unquote(parts.netloc + parts.path)
+        reference = cls(f"{scheme}://{address}", Key(query["request"], query["stage"]))
+        if not parts.scheme.startswith(PREFIX) or parts.fragment:
+            raise _unreadable(text, "expected duet+ipc:///path?… or duet+tcp://host:port?…")
+        check_endpoint(reference.endpoint)
+        return reference
+
+
+def check_endpoint(endpoint: str) -> None:
+    """Raises ChannelError unless it is `ipc:///path` or `tcp://host:port`."""
+    scheme, _, address = endpoint.partition("://")
+    if scheme == "ipc" and address.startswith("/"):
+        if len(address.encode()) > MAX_IPC_PATH:
+            raise ChannelError(f"channel endpoint {endpoint!r}: its path is longer than {MAX_IPC_PATH} bytes")
+        return
+    host, _, port = address.rpartition(":")
+    if scheme != "tcp" or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ChannelError(f"channel endpoint {endpoint!r}: expected ipc:///path or tcp://host:port")
+
+
+def _unreadable(text: str, why: str) -> ChannelError:
+    return ChannelError(f"channel reference {text!r}: {why}")
