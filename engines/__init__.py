@@ -3,8 +3,10 @@
 | room | what lives there |
 | --- | --- |
 | `compat/` | the one place that heals what does not work out of the box on CPUs |
+| `runner/` | the phase contract: our runner and workers on stock vLLM, its plugins |
 | `thinker/` | vLLM as prefill, decode or unsplit engine: command line, environment, readiness |
-| `tiny/` | a tiny random-weight text model, made on the spot |
+| `code2wav/` | the vocoder server: codec frames to audio |
+| `tiny/` | tiny random-weight models, made on the spot: text, and a whole Qwen3-Omni |
 | `smollm2/` | SmolLM2-135M-Instruct out of a package: real weights without a model hub |
 | `sim/` | an engine without weights that has vLLM's HTTP face |
 | `models.py` | model folders: made whole, and once |

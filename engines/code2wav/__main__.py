@@ -1,0 +1,45 @@
+"""`python -m engines.code2wav MODEL --port 8400`: speaks the codec frames of a Qwen3-Omni's Talker."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import uvicorn
+
+from engines.code2wav.app import create_app
+from engines.code2wav.batcher import Limits
+from engines.code2wav.chunker import Plan
+from engines.code2wav.vocoder import Vocoder
+
+
+def main() -> None:
+    plan, limits = Plan(), Limits()
+    parser = argparse.ArgumentParser(prog="python -m engines.code2wav", description="Codec frames to audio.")
+    parser.add_argument("model", type=Path, help="the folder of a whole Qwen3-Omni")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on [%(default)s]")
+    parser.add_argument("--port", type=int, default=8400)
+    parser.add_argument("--device", default=None, help="cpu, cuda or cuda:1 [a GPU if torch sees one]")
+    parser.add_argument(
+        "--dtype", default=None, choices=["float32", "bfloat16"], help="[float32 on cpu, else bfloat16]"
+    )
+    parser.add_argument("--first-chunk", type=int, default=plan.first, help="frames of 80 ms before the first sound")
+    parser.add_argument("--chunk", type=int, default=plan.chunk, help="frames of each chunk after it")
+    parser.add_argument("--left-context", type=int, default=plan.left, help="frames decoded again before each chunk")
+    parser.add_argument("--max-batch", type=int, default=limits.requests, help="chunks decoded together")
+    args = parser.parse_args()
+    vocoder = Vocoder.load(args.model, device=args.device or _device(), dtype=args.dtype)
+    app = create_app(
+        vocoder, Plan(args.first_chunk, args.chunk, args.left_context), Limits(args.max_batch, limits.frames)
+    )
+    uvicorn.run(app, host=args.host, port=args.port, log_level="warning")
+
+
+def _device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+if __name__ == "__main__":
+    main()

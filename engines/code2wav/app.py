@@ -1,0 +1,164 @@
+"""The server.
+
+| path | |
+| --- | --- |
+| `POST /v1/code2wav` | JSON `{"codes": "duet+ipc://…", "from_sample": 0}`; answers with audio as it is made |
+| `GET /health`, `GET /metrics` | whether it is up; what it counted |
+
+The answer is `audio/pcm`: s16le, mono, 24 kHz, chunked, and its headers tell what turns samples into frames. A failure
+before the first sample has a status and OpenAI's error body; after it, the connection is broken off, so that nobody
+takes half an answer for a whole one. A client that leaves ends its pull and its place in the batch at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from common.channel import Puller, Reference
+from common.errors import BadRequest, DuetError
+from engines.code2wav.batcher import Batcher, Limits
+from engines.code2wav.chunker import Chunk, Chunker, Plan
+from engines.code2wav.codes import from_frame
+from engines.code2wav.geometry import SAMPLE_RATE
+from engines.code2wav.metrics import Metrics
+from engines.code2wav.vocoder import Vocoder, pcm16
+
+log = logging.getLogger(__name__)
+LEFT = 499
+"""The status where the client left before there was one. It is never sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    codes: Reference
+    from_sample: int
+
+    @classmethod
+    def read(cls, raw: bytes) -> Ask:
+        """Raises BadRequest, ChannelError for a reference that is none."""
+        try:
+            body = json.loads(raw)
+        except ValueError:
+            body = None
+        if not isinstance(body, dict) or set(body) - {"codes", "from_sample"}:
+            raise BadRequest("expected a JSON object with codes, and from_sample if it does not begin at 0")
+        codes, begin = body.get("codes"), body.get("from_sample", 0)
+        if not isinstance(codes, str):
+            raise BadRequest(f"codes is {codes!r}: expected a reference, duet+ipc://… or duet+tcp://…", param="codes")
+        if not isinstance(begin, int) or isinstance(begin, bool) or begin < 0:
+            raise BadRequest(f"from_sample is {begin!r}: expected a whole number, 0 or more", param="from_sample")
+        return cls(Reference.parse(codes), begin)
+
+
+class Server:
+    def __init__(self, vocoder: Vocoder, plan: Plan, limits: Limits) -> None:
+        self.metrics = Metrics()
+        self._vocoder = vocoder
+        self._plan = plan
+        self._limits = limits
+        self._headers = {
+            "x-duet-sample-rate": str(SAMPLE_RATE),
+            "x-duet-samples-per-frame": str(vocoder.geometry.samples_per_frame),
+            "x-duet-tail-samples": str(vocoder.geometry.tail),
+        }
+
+    @asynccontextmanager
+    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        batcher = Batcher(self._vocoder.decode, self._limits, self.metrics.batch.observe)
+        async with batcher as self._batcher, Puller() as self._puller:
+            yield
+
+    async def health(self, request: Request) -> Response:
+        return Response(status_code=200)
+
+    async def expose(self, request: Request) -> Response:
+        return Response(self.metrics.exposition(), media_type="text/plain; version=0.0.4")
+
+    async def speak(self, request: Request) -> Response:
+        try:
+            ask = Ask.read(await request.body())
+        except DuetError as e:
+            return self._refused(e, 400)
+        audio = self._audio(ask)
+        first = asyncio.ensure_future(anext(audio, b""))
+        try:
+            if not await _before_leaving(request, first):
+                return Response(status_code=LEFT)
+            head = first.result()
+        except DuetError as e:
+            return self._refused(e, e.status)
+        finally:
+            if not first.done():
+                first.cancel()
+                await asyncio.gather(first, return_exceptions=True)
+        return StreamingResponse(_joined(head, audio), headers=self._headers, media_type="audio/pcm")
+
+    async def _audio(self, ask: Ask) -> AsyncGenerator[bytes, None]:
+        """s16le of each chunk. Counts what comes of it, however it ends."""
+        chunker = Chunker(self._vocoder.geometry, self._plan, ask.from_sample)
+        with self.metrics.running.track_inprogress():
+            try:
+                async with aclosing(self._chunks(ask, chunker)) as chunks:
+                    async for chunk in chunks:
+                        wave = (await self._batcher.decode(chunk.codes))[chunk.begin :]
+                        self.metrics.samples.inc(len(wave))
+                        yield pcm16(wave)
+            except DuetError as e:
+                self.metrics.failed.labels(e.code).inc()
+                log.warning("speech of %s failed: %s", ask.codes.key, e.message)
+                raise
+            finally:
+                self.metrics.dropped.inc(chunker.dropped)
+
+    async def _chunks(self, ask: Ask, chunker: Chunker) -> AsyncGenerator[Chunk, None]:
+        """Pulled from the first frame on even if the audio begins later: a frame is 64 bytes, and context is needed."""
+        async with aclosing(self._puller.frames(ask.codes)) as frames:
+            async for message in frames:
+                for frame in from_frame(message, self._vocoder.geometry.groups):
+                    if chunk := chunker.push(frame):
+                        yield chunk
+        if chunk := chunker.finish():
+            yield chunk
+
+    def _refused(self, e: DuetError, status: int) -> Response:
+        error = {"message": e.message, "type": e.type, "param": e.param, "code": e.code}
+        return JSONResponse({"error": error}, status_code=status)
+
+
+def create_app(vocoder: Vocoder, plan: Plan | None = None, limits: Limits | None = None) -> Starlette:
+    server = Server(vocoder, plan or Plan(), limits or Limits())
+    routes = [
+        Route("/v1/code2wav", server.speak, methods=["POST"]),
+        Route("/health", server.health),
+        Route("/metrics", server.expose),
+    ]
+    return Starlette(routes=routes, lifespan=server.lifespan)
+
+
+async def _joined(head: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(rest):
+        yield head
+        async for part in rest:
+            yield part
+
+
+async def _before_leaving(request: Request, work: asyncio.Future[Any]) -> bool:
+    """Whether `work` was done before the client left."""
+    gone = asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return work.done()
+    finally:
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
