@@ -3,13 +3,16 @@
     DuetError
     ├── BadRequest (400)             ├── NoRoutableEngine (503)
     │   └── MalformedBody            ├── StoreUnavailable (503)
+    │       └── NotJson (415)        │
     ├── Unauthorized (401)           ├── EngineError (502)
-    ├── NotFound (404)               │   ├── EngineUnreachable
+    ├── NotFound (404)               │   ├── EngineUnreachable (503)
     │   ├── ModelNotFound            │   ├── EngineTimeout (504)
     │   └── RequestNotFound          │   ├── EngineBroken
-    ├── MethodNotAllowed (405)       │   └── HandoffInvalid
-    ├── PayloadTooLarge (413)        ├── EngineRefused (the engine's status)
-    ├── ConfigurationError (500)     └── IllegalTransition (500)
+    ├── MethodNotAllowed (405)       │   ├── EngineRefused (the engine's status)
+    ├── BodyTimeout (408)            │   └── HandoffInvalid
+    ├── PayloadTooLarge (413)        │       └── HandoffExpired
+    ├── HeadersTooLarge (431)        ├── ConfigurationError (500)
+    ├── RequestCancelled (499)       └── IllegalTransition (500)
 
 `status` is the HTTP status, `type` and `code` are OpenAI's error fields, `param` names the field at fault,
 `retry_after` is in seconds. `gateway/wire/errors.py` is the only place that turns one into a body.
@@ -44,6 +47,13 @@ class MalformedBody(BadRequest):
     code = "invalid_json"
 
 
+class NotJson(MalformedBody):
+    """The content type is another than JSON's."""
+
+    status = 415
+    code = "unsupported_media_type"
+
+
 class Unauthorized(DuetError):
     status = 401
     type = "authentication_error"
@@ -70,10 +80,32 @@ class MethodNotAllowed(DuetError):
     code = "method_not_allowed"
 
 
+class BodyTimeout(DuetError):
+    """The request's headers or its body did not come in time."""
+
+    status = 408
+    type = "invalid_request_error"
+    code = "request_timeout"
+
+
 class PayloadTooLarge(DuetError):
     status = 413
     type = "invalid_request_error"
     code = "payload_too_large"
+
+
+class HeadersTooLarge(DuetError):
+    status = 431
+    type = "invalid_request_error"
+    code = "headers_too_large"
+
+
+class RequestCancelled(DuetError):
+    """Somebody asked for the request's end while it ran. 499 is nginx's number for it; HTTP has none of its own."""
+
+    status = 499
+    type = "request_cancelled"
+    code = "request_cancelled"
 
 
 class NoRoutableEngine(DuetError):
@@ -107,9 +139,11 @@ class EngineError(DuetError):
 
 
 class EngineUnreachable(EngineError):
-    """No connection, or it broke before the engine's response headers came."""
+    """No connection, or it broke before the engine's response headers came. It may be back in a moment."""
 
+    status = 503
     code = "engine_unreachable"
+    retry_after = 1.0
 
 
 class EngineTimeout(EngineError):
@@ -124,9 +158,15 @@ class EngineBroken(EngineError):
 
 
 class HandoffInvalid(EngineError):
-    """Prefill's routing metadata is missing, incomplete or expired: decode must not see it."""
+    """Prefill's routing metadata is missing, incomplete or used before: decode must not see it."""
 
     code = "handoff_invalid"
+
+
+class HandoffExpired(HandoffInvalid):
+    """The KV's lease ran out before decode could fetch it: whatever is in those blocks now is another's."""
+
+    code = "handoff_expired"
 
 
 class EngineRefused(EngineError):

@@ -21,9 +21,14 @@ from gateway.api.app import create_app
 from gateway.api.asgi import Gateway
 from gateway.api.auth import Keys
 from gateway.api.hot import HotPath
+from gateway.api.protocol import bounded
 from gateway.api.services import Services
 from gateway.dispatch import Coordinator
+from gateway.dispatch.budget import RetryBudget
+from gateway.dispatch.cancel import CancelListener
 from gateway.dispatch.deadlines import LegDeadlines
+from gateway.dispatch.policy import Policies
+from gateway.dispatch.pulse import Pulse
 from gateway.fleet import Fleet
 from gateway.routing import Picker
 from gateway.settings import Settings
@@ -106,7 +111,10 @@ def build(settings: Settings, *, store: Store | None = None, kv: Connector | Non
         timeout=settings.health_timeout,
         failures=settings.health_failures,
         load_interval=settings.load_interval,
+        breaker_failures=settings.breaker_failures,
+        breaker_pause=settings.breaker_pause,
     )
+    pulse = Pulse(clock)
     coordinator = Coordinator(
         fleet=fleet,
         picker=Picker(),
@@ -123,6 +131,14 @@ def build(settings: Settings, *, store: Store | None = None, kv: Connector | Non
             idle=settings.idle_timeout,
             unary=settings.unary_timeout,
         ),
+        policies=Policies(
+            settings.on_prefill_failure,
+            settings.on_handoff_missing,
+            settings.on_decode_failure,
+            settings.max_attempts,
+        ),
+        pulse=pulse,
+        budget=RetryBudget(share=settings.retry_share, floor=settings.retry_floor),
         replica=replica,
         load_ttl=settings.load_ttl,
         refuse_unsplit=settings.unsplit == "refuse",
@@ -130,7 +146,8 @@ def build(settings: Settings, *, store: Store | None = None, kv: Connector | Non
     reaper = Reaper(
         store, clock=clock, ids=ids, owner=replica, lease=settings.owner_lease, on_reaped=metrics.reaped.inc
     )
-    services = Services(fleet, store, kv, clock, metrics, keys, replica, clock.now())
+    listener = CancelListener(store, coordinator, replica)
+    services = Services(fleet, store, kv, coordinator, clock, metrics, keys, replica, clock.now())
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -142,13 +159,18 @@ def build(settings: Settings, *, store: Store | None = None, kv: Connector | Non
             await reaper.start()
             stack.push_async_callback(reaper.stop)
             stack.push_async_callback(coordinator.drain)
+            await pulse.start()
+            stack.push_async_callback(pulse.stop)
+            await listener.start()
+            stack.push_async_callback(listener.stop)
             await fleet.start()
             stack.push_async_callback(fleet.stop)
             log.info("replica %s: %d engines, connector %s", replica, len(engines), kv.name)
             yield
 
     app = create_app(lifespan)
-    return Gateway(HotPath(coordinator, keys, metrics, max_body=settings.max_body_bytes), app)
+    hot = HotPath(coordinator, keys, metrics, max_body=settings.max_body_bytes, receive_within=settings.receive_timeout)
+    return Gateway(hot, app)
 
 
 def serve(settings: Settings) -> None:
@@ -158,7 +180,7 @@ def serve(settings: Settings) -> None:
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http="httptools",
+        http=bounded(max_header_bytes=settings.max_header_bytes, headers_within=settings.receive_timeout),
         lifespan="on",
         log_config=_logging(settings.log_level),
         access_log=False,

@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from common.connectors import DEFAULT
+from gateway.dispatch.policy import Policy
 
 Names = Annotated[tuple[str, ...], NoDecode]
 Secrets = Annotated[tuple[SecretStr, ...], NoDecode]
@@ -43,7 +44,37 @@ class Settings(BaseSettings):
     engine_api_key: SecretStr | None = Field(None, description="key that the gateway sends to the engines")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="how much the log says")
 
+    on_prefill_failure: Policy = Field(
+        Policy.RETRY,
+        description="what follows a prefill that failed: another one (retry), decode does it all (local, counted), or "
+        "an error (fail)",
+    )
+    on_handoff_missing: Policy = Field(
+        Policy.RETRY,
+        description="what follows a prefill without a usable handoff, or one that ran out: retry, local or fail",
+    )
+    on_decode_failure: Literal[Policy.RETRY, Policy.FAIL] = Field(
+        Policy.RETRY,
+        description="what follows a decode that failed before its first byte: a new prefill and decode (retry), or an "
+        "error (fail)",
+    )
+    max_attempts: int = Field(3, ge=1, description="attempts of one request, the first one included")
+    retry_share: float = Field(
+        0.2, ge=0, le=1, description="retries that there may be, as a share of the requests of the last 10 s"
+    )
+    retry_floor: int = Field(20, ge=0, description="retries in 10 s that there may be however few requests there are")
+    breaker_failures: int = Field(
+        3, ge=1, description="requests in a row that an engine fails at before it gets none for a while"
+    )
+    breaker_pause: float = Field(
+        2.0, gt=0, description="for how long, at first; doubled while trials fail, up to four times this"
+    )
+
     max_body_bytes: int = Field(64 * 2**20, gt=0, description="longest request body")
+    max_header_bytes: int = Field(64 * 2**10, gt=0, description="longest request line and headers together")
+    receive_timeout: float = Field(
+        30.0, gt=0, description="for a client to send its headers, and between two parts of its body"
+    )
     connect_timeout: float = Field(5.0, gt=0, description="to connect to an engine")
     prefill_timeout: float = Field(120.0, gt=0, description="from prefill sent to its whole reply")
     first_token_timeout: float = Field(120.0, gt=0, description="from decode sent to a stream's first bytes")

@@ -92,9 +92,10 @@ class Trips:
 
 
 def counting_client(url: str) -> tuple[Redis, Trips]:
-    """A client for one connection at a time, and its count. The first command on a connection costs its handshake."""
+    """A client for one connection at a time, beside one that listens, and its count. The first command on a connection
+    costs its handshake."""
     trips = Trips()
-    pool = BlockingConnectionPool.from_url(url, max_connections=1, timeout=5.0, decode_responses=True)
+    pool = BlockingConnectionPool.from_url(url, max_connections=2, timeout=5.0, decode_responses=True)
     base = pool.connection_class
 
     class Counting(base):  # type: ignore[misc, valid-type]

@@ -33,11 +33,11 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serving(app: Any) -> AsyncIterator[str]:
-    """The base URL, once the application's lifespan has started. Leaving waits for its end."""
+async def serving(app: Any, http: Any = "httptools") -> AsyncIterator[str]:
+    """`http` is uvicorn's. Yields the base URL, once the application's lifespan has started. Leaving waits for its end."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
         config = uvicorn.Config(
-            app, http="httptools", lifespan="on", log_config=None, access_log=False, timeout_graceful_shutdown=GRACE
+            app, http=http, lifespan="on", log_config=None, access_log=False, timeout_graceful_shutdown=GRACE
         )
         server = _Server(config)
         task = asyncio.create_task(server.serve([sock]))

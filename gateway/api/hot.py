@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from common.errors import BadRequest, DuetError, MethodNotAllowed, PayloadTooLarge
+from common.errors import BadRequest, BodyTimeout, DuetError, MethodNotAllowed, PayloadTooLarge
 from gateway.api.auth import Keys
 from gateway.api.sink import AsgiSink, Send
 from gateway.dispatch import Coordinator
@@ -30,12 +30,15 @@ class ClientGone(Exception):
 
 
 class HotPath:
-    def __init__(self, coordinator: Coordinator, keys: Keys, metrics: Metrics, *, max_body: int) -> None:
-        """`max_body` in bytes."""
+    def __init__(
+        self, coordinator: Coordinator, keys: Keys, metrics: Metrics, *, max_body: int, receive_within: float
+    ) -> None:
+        """`max_body` in bytes; `receive_within` in seconds, for each part of a body."""
         self._coordinator = coordinator
         self._keys = keys
         self._metrics = metrics
         self._max_body = max_body
+        self._receive_within = receive_within
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name: value for name, value in scope["headers"] if name in _READ}
@@ -85,7 +88,7 @@ class HotPath:
             raise self._too_large(int(declared))
         parts, size = [], 0
         while True:
-            message = await receive()
+            message = await self._part(receive, size)
             if message["type"] == "http.disconnect":
                 raise ClientGone
             part = message.get("body", b"")
@@ -95,6 +98,15 @@ class HotPath:
                 raise self._too_large(size)
             if not message.get("more_body", False):
                 return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def _part(self, receive: Receive, size: int) -> MutableMapping[str, Any]:
+        try:
+            async with asyncio.timeout(self._receive_within):
+                return await receive()
+        except TimeoutError:
+            raise BodyTimeout(
+                f"nothing more of the body came for {self._receive_within:g} s, after {size} bytes of it"
+            ) from None
 
     def _too_large(self, size: int) -> PayloadTooLarge:
         return PayloadTooLarge(f"the body has {size} bytes or more; expected at most {self._max_body}")

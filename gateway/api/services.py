@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 from common.clock import Clock
 from common.connectors import Connector
 from gateway.api.auth import Keys
+from gateway.dispatch import Coordinator
 from gateway.fleet import Fleet
 from gateway.store.port import Store
 from gateway.telemetry import Metrics
@@ -20,6 +21,7 @@ class Services:
     fleet: Fleet
     store: Store
     connector: Connector
+    coordinator: Coordinator
     clock: Clock
     metrics: Metrics
     keys: Keys

@@ -81,19 +81,19 @@ def handoff_view(record: Record) -> dict[str, Any] | None:
     """The handoff without secrets: block lists as counts, nothing whose name speaks of a key or of the prompt."""
     if record.handoff is None:
         return None
-    shown = {
-        name: summed(value)
-        for name, value in record.handoff.items()
-        if not any(word in name.lower() for word in SECRET_WORDS)
-    }
-    return {"params": shown, "expires_at": record.handoff_expires_at}
+    return {"params": summed(record.handoff), "expires_at": record.handoff_expires_at}
 
 
 def summed(value: Any) -> Any:
-    """A list as its size (of all its lists, if it is made of lists); a mapping field by field; else itself."""
+    """A list as its size (of all its lists, if it is made of lists); a mapping field by field, without secrets;
+    else itself."""
     if isinstance(value, list):
         inner = [v for v in value if isinstance(v, list)]
         return {"lists": len(inner), "entries": sum(map(len, inner))} if inner else {"entries": len(value)}
     if isinstance(value, Mapping):
-        return {k: summed(v) for k, v in value.items()}
+        return {name: summed(inner) for name, inner in value.items() if not _is_secret(name)}
     return value
+
+
+def _is_secret(name: str) -> bool:
+    return any(word in name.lower() for word in SECRET_WORDS)

@@ -1,10 +1,14 @@
 """Runs a request. The only room that knows the order of things.
 
-Coordinator.run(request, sink)
-  ├── Admission   which engines, and the record in the store        (waits for the store)
-  ├── Journal     each transition, written behind the network call  (does not wait)
-  ├── prefill     one call, max_tokens 1; its reply becomes a handoff
-  └── relay       one call to decode, streamed to the sink or answered whole
+    Coordinator.run(request, sink)
+      ├── Router     which engines
+      ├── Journal    the record, and each transition written behind the network call
+      └── Serving    attempts, as policy and budget allow; one way out
+           └── Attempt    prefill, handoff, decode
+                └── relay    decode's answer, streamed to the sink or whole
+
+`handoffs.py` takes what an attempt leaves behind at prefill, `cancel.py` hears what other replicas want ended,
+`pulse.py` knows when this process stood still.
 """
 
 from gateway.dispatch.coordinator import Coordinator

@@ -5,31 +5,39 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 from common.clock import Clock
 from common.connectors import Connector
-from common.connectors.base import HandoffContext
-from common.engine import Engine, Role
-from common.errors import BadRequest, DuetError, ModelNotFound, NoRoutableEngine
-from common.ids import IdSource, leg_id
+from common.errors import DuetError, RequestCancelled
+from common.ids import IdSource
 from common.tasks import end
+from gateway.dispatch.attempt import Parts
+from gateway.dispatch.budget import RetryBudget
 from gateway.dispatch.deadlines import LegDeadlines
+from gateway.dispatch.handoffs import Abandoned, UsedHandoffs
 from gateway.dispatch.journal import Journal, loads_of
-from gateway.dispatch.run import Parts, Run
+from gateway.dispatch.policy import Policies
+from gateway.dispatch.pulse import Pulse
+from gateway.dispatch.route import Route, Router
+from gateway.dispatch.serving import Retries, Serving
 from gateway.dispatch.sink import Sink
 from gateway.fleet import Fleet
 from gateway.lifecycle import Event, Record, State
-from gateway.routing import Picker, Wish
+from gateway.routing import Picker
 from gateway.store.port import Store
 from gateway.telemetry import Metrics
 from gateway.transport.port import EngineClient
-from gateway.wire import ClientRequest, unsplit_reason
+from gateway.wire import ClientRequest
+from gateway.wire.errors import stream_error
 
 log = logging.getLogger(__name__)
 
 DRAIN_WITHIN = 5.0
 """Seconds that a shutdown waits for a store that is away."""
+LAST_WORD_WITHIN = 1.0
+"""Seconds that a client which reads nothing may delay the end of its cancelled request."""
 
 
 class Coordinator:
@@ -45,18 +53,25 @@ class Coordinator:
         ids: IdSource,
         metrics: Metrics,
         deadlines: LegDeadlines,
+        policies: Policies,
+        budget: RetryBudget,
+        pulse: Pulse,
         replica: str,
         load_ttl: float,
         refuse_unsplit: bool = False,
     ) -> None:
         self._fleet = fleet
-        self._picker = picker
         self._store = store
-        self._parts = Parts(client, connector, clock, metrics, deadlines)
+        self._abandoned = Abandoned(client, connector, fleet, Picker(), clock, metrics)
+        self._parts = Parts(client, connector, fleet, clock, metrics, deadlines, UsedHandoffs(), pulse, self._abandoned)
+        self._router = Router(fleet, picker, policies, refuse_unsplit=refuse_unsplit)
+        self._retries = Retries(self._router, policies, budget, load_ttl)
         self._ids = ids
         self._replica = replica
         self._load_ttl = load_ttl
-        self._refuse_unsplit = refuse_unsplit
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._asked: set[str] = set()
+        """Of those that run: whose end somebody asked for."""
         self._closing: set[asyncio.Task[None]] = set()
 
     def new_id(self) -> str:
@@ -68,75 +83,77 @@ class Coordinator:
         Raises a DuetError if nothing was sent yet: the caller owes the client a status and a body. Later failures
         end the stream with an error event. Cancelling this closes both legs and records the request as cancelled.
         """
-        record, prefill, decode = self._admissible(request_id, request, client_id)
-        journal = await self._admit(record)
-        ctx = None
-        if prefill is not None:
-            transfer = leg_id(record.id, record.attempt, "kv")
-            ctx = HandoffContext(transfer, prefill, decode, record.created_at)
+        work = self._running[request_id] = asyncio.ensure_future(self._serve(request_id, request, sink, client_id))
         try:
-            await Run(self._parts, request, sink, journal, decode, ctx).go()
+            await work
+        except asyncio.CancelledError:
+            if request_id not in self._asked:
+                raise
+            await self._last_word(sink, RequestCancelled("the request was cancelled by an operator"))
         finally:
-            self._in_background(journal.flush())
+            self._asked.discard(request_id)
+            del self._running[request_id]
+
+    def cancel(self, request_id: str) -> bool:
+        """Ends a request that runs here, at whatever point it is. False if it does not run here."""
+        work = self._running.get(request_id)
+        if work is None or work.done():
+            return False
+        self._asked.add(request_id)
+        work.cancel()
+        return True
 
     async def drain(self) -> None:
         """Waits for what is still being written of requests that ended; at most DRAIN_WITHIN seconds.
 
         What is left then is lost to a store that is away: the records expire with this gateway's lease.
         """
+        await self._abandoned.drain(DRAIN_WITHIN)
         if self._closing:
             _, late = await asyncio.wait(set(self._closing), timeout=DRAIN_WITHIN)
             if late:
                 log.error("the last transitions of %d requests were not written: the store is away", len(late))
             await end(*late)
 
-    def _admissible(
-        self, request_id: str, request: ClientRequest, client_id: str | None
-    ) -> tuple[Record, Engine | None, Engine]:
-        self._check_model(request.model)
-        reason = unsplit_reason(request)
-        if reason is not None and self._refuse_unsplit:
-            raise BadRequest(
-                f"this request cannot be split into prefill and decode ({reason}), and this gateway is set to refuse "
-                "such requests (DUET_UNSPLIT=refuse)"
-            )
-        candidates = self._fleet.candidates()
-        prefill = None
-        if reason is None:
-            prefill = self._picker.pick(candidates, Wish(Role.PREFILL, request.model)).engine
-        other = prefill.id if prefill is not None else None
-        decode = self._picker.pick(candidates, Wish(Role.DECODE, request.model, other_than=other)).engine
+    async def _serve(self, request_id: str, request: ClientRequest, sink: Sink, client_id: str | None) -> None:
+        route = self._router.first(request)
+        journal = await self._admit(self._record(request_id, request, route, client_id), route)
+        try:
+            await Serving(self._parts, self._retries, request, sink, journal, route).go()
+        finally:
+            self._in_background(journal.flush())
+
+    async def _last_word(self, sink: Sink, error: DuetError) -> None:
+        if not sink.started:
+            raise error
+        self._parts.metrics.errors.labels(str(error.code)).inc()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORD_WITHIN):
+                await sink.end(stream_error(error))
+
+    def _record(self, request_id: str, request: ClientRequest, route: Route, client_id: str | None) -> Record:
         now = self._parts.clock.now()
-        record = Record(
+        return Record(
             id=request_id,
             state=State.ACCEPTED,
             version=1,
-            attempt=1,
+            attempt=route.attempt,
             model=request.model,
             endpoint=request.endpoint,
             stream=request.stream,
             connector=self._parts.connector.name,
             owner=self._replica,
-            prefill=other,
-            decode=decode.id,
-            unsplit=reason,
+            prefill=route.prefill.id if route.prefill is not None else None,
+            decode=route.decode.id,
+            unsplit=route.unsplit,
             client_request_id=client_id,
             created_at=now,
             updated_at=now,
             timings={State.ACCEPTED.value: now},
         )
-        return record, prefill, decode
 
-    def _check_model(self, model: str) -> None:
-        """A model that nobody has heard of is the client's fault, unless no engine has been heard of at all."""
-        models = self._fleet.models()
-        if not models:
-            raise NoRoutableEngine("no engine has answered yet")
-        if model not in models:
-            raise ModelNotFound(f"The model `{model}` does not exist.", param="model")
-
-    async def _admit(self, record: Record) -> Journal:
-        loads = loads_of(record, record.created_at + self._load_ttl)
+    async def _admit(self, record: Record, route: Route) -> Journal:
+        loads = loads_of(record.id, route, record.created_at + self._load_ttl)
         for load in loads.values():
             self._fleet.enter(load.engine)
         journal = Journal(
@@ -148,15 +165,16 @@ class Coordinator:
             metrics=self._parts.metrics,
             on_free=self._fleet.leave,
         )
+        self._fleet.look_soon()
         try:
-            await journal.admit(Event.DECODE_SENT if record.prefill is None else Event.PREFILL_SENT)
+            await journal.admit(Event.DECODE_SENT if route.prefill is None else Event.PREFILL_SENT)
         except BaseException as e:
             # The write may have reached the store all the same: close what may be there, and free the places.
             journal.abandon(Event.FAILED if isinstance(e, DuetError) else Event.CANCELLED)
             self._in_background(journal.flush())
             raise
-        if record.unsplit is not None:
-            self._parts.metrics.unsplit.labels(record.unsplit).inc()
+        if route.unsplit is not None:
+            self._parts.metrics.unsplit.labels(route.unsplit).inc()
         return journal
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:

@@ -1,7 +1,8 @@
 """One request's transitions, written in order behind the network calls that they describe.
 
 `fire` decides a transition by the table at once and returns; a task writes what has gathered, one round trip for
-all of it. A split request costs three: admission with `prefill_sent`; `prefill_done` with `decode_sent`; the end.
+all of it. A split request costs three: admission with `prefill_sent`; `prefill_done` with `decode_sent`; the end. Each
+further attempt costs one or two more.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from common.clock import Clock
 from common.errors import StoreUnavailable
 from common.ids import IdSource
+from gateway.dispatch.route import Route
 from gateway.lifecycle import LIVE, Effect, Event, Record, step
 from gateway.store.port import Applied, Load, Outcome, Store, Transition
 from gateway.telemetry import Metrics
@@ -41,6 +43,8 @@ class Journal:
         """`loads` maps FREE_PREFILL and FREE_DECODE to the in-flight places that they end; `on_free` is told the
         engine of each as it ends."""
         self.record = record
+        self.began = clock.monotonic()
+        """When the request was admitted."""
         self.state = record.state
         self._version = record.version
         self._loads = dict(loads)
@@ -51,6 +55,7 @@ class Journal:
         self._on_free = on_free
         self._pending: list[Transition] = []
         self._freed: list[Load] = []
+        self._entered: list[Load] = []
         self._writer: asyncio.Task[None] | None = None
         self._abandoned = False
 
@@ -75,9 +80,23 @@ class Journal:
                 self._free(effect)
             else:
                 left.append(effect)
-        if self._writer is None or self._writer.done():
-            self._writer = asyncio.create_task(self._write())
+        self._write_soon()
         return left
+
+    def begin_again(self, route: Route, loads: Mapping[Effect, Load]) -> Sequence[Effect]:
+        """`retried`, and the places of the next attempt in place of those of the last one. Returns as `fire` does."""
+        effects = self.fire(
+            Event.RETRIED,
+            attempt=route.attempt,
+            prefill=route.prefill.id if route.prefill is not None else None,
+            decode=route.decode.id,
+            unsplit=route.unsplit,
+            handoff=None,
+            handoff_expires_at=None,
+        )
+        self._loads = dict(loads)
+        self._entered += loads.values()
+        return effects
 
     def abandon(self, event: Event) -> None:
         """Closes what a failed admission may have left in the store. Tries for a few seconds only: while the store is
@@ -107,23 +126,34 @@ class Journal:
 
     def _free(self, effect: Effect) -> None:
         load = self._loads.pop(effect, None)
-        if load is not None:
+        if load is None:
+            return
+        if load in self._entered:
+            self._entered.remove(load)  # not written yet: nothing to free there
+        else:
             self._freed.append(load)
-            self._on_free(load.engine)
+        self._on_free(load.engine)
+
+    def _write_soon(self) -> None:
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.create_task(self._write())
 
     async def _write(self) -> None:
         await asyncio.sleep(0)  # what is fired in the same step of the loop goes in the same round trip
         while self._pending:
             batch, self._pending = self._pending, []
             freed, self._freed = self._freed, []
+            entered, self._entered = self._entered, []
             ended = batch[-1].to not in LIVE
-            self._look_at(await self._apply(batch, freed, self.record.owner if ended else None))
+            self._look_at(await self._apply(batch, freed, entered, self.record.owner if ended else None))
 
-    async def _apply(self, batch: Sequence[Transition], freed: Sequence[Load], disown: str | None) -> Sequence[Applied]:
+    async def _apply(
+        self, batch: Sequence[Transition], freed: Sequence[Load], entered: Sequence[Load], disown: str | None
+    ) -> Sequence[Applied]:
         for delay in chain(RETRY_DELAYS, () if self._abandoned else repeat(RETRY_DELAYS[-1])):
             try:
                 with self._metrics.store_seconds.labels("apply").time():
-                    return await self._store.apply(batch, free=freed, disown=disown)
+                    return await self._store.apply(batch, free=freed, enter=entered, disown=disown)
             except StoreUnavailable:
                 self._metrics.store_errors.labels("apply").inc()
                 await asyncio.sleep(delay)
@@ -138,9 +168,9 @@ class Journal:
                 return
 
 
-def loads_of(record: Record, expires_at: float) -> dict[Effect, Load]:
-    """The in-flight places that a record takes: one on each of its engines."""
-    loads = {Effect.FREE_DECODE: Load(record.decode, record.id, expires_at)}
-    if record.prefill is not None:
-        loads[Effect.FREE_PREFILL] = Load(record.prefill, record.id, expires_at)
+def loads_of(request_id: str, route: Route, expires_at: float) -> dict[Effect, Load]:
+    """The in-flight places that an attempt takes: one on each of its engines."""
+    loads = {Effect.FREE_DECODE: Load(route.decode.id, request_id, expires_at)}
+    if route.prefill is not None:
+        loads[Effect.FREE_PREFILL] = Load(route.prefill.id, request_id, expires_at)
     return loads

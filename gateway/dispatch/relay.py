@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,8 @@ from common.engine import Engine
 from common.errors import EngineBroken
 from gateway.dispatch.sink import Sink
 from gateway.transport.port import ReplyStream
-from gateway.wire import EventStream, refusal, unary_answer
+from gateway.wire import EventStream, says_nothing, unary_answer
+from gateway.wire.errors import DONE
 
 _SSE = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -20,6 +21,8 @@ _SSE = (
 
 Started = Callable[[], None]
 """Called once, right before the first byte leaves."""
+CachedTokens = Callable[[], Awaitable[int | None]]
+"""How many tokens of the prompt prefill had cached; None if the answer is right as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +33,30 @@ class Ending:
     tail: bytes = b""
 
 
-async def relay_stream(engine: Engine, reply: ReplyStream, sink: Sink, started: Started) -> Ending:
-    """Streams an answer until `[DONE]`.
+async def relay_stream(
+    engine: Engine, reply: ReplyStream, sink: Sink, started: Started, cached_tokens: CachedTokens
+) -> Ending:
+    """Streams an answer until `[DONE]`; an engine that leaves that out after a whole answer gets it added.
 
-    Raises what the engine refused with, under whatever status and wherever in the stream, and EngineBroken for a
-    stream that ends early. Whoever catches it looks at `sink.started` to know whether a status can still be sent.
+    What says nothing yet (the chunk that names a role) waits for what does: vLLM sends it even ahead of an error, and
+    until a byte has left, another attempt can still be made.
+
+    Raises what the engine says went wrong, wherever in the stream, and EngineBroken for a stream that ends early.
+    Whoever catches it looks at `sink.started` to know whether a status can still be sent.
     """
-    await _expect_ok(engine, reply)
     events = EventStream(engine.id)
+    held = b""
     async for chunk in reply.chunks():
+        if b'"usage"' in chunk and events.cached_tokens is None:
+            events.cached_tokens = await cached_tokens()
         ready = events.feed(chunk)
-        if ready and not sink.started:
+        if not sink.started:
+            held += ready
+            if not held or (not events.done and says_nothing(held)):
+                if events.error is not None:
+                    raise events.error
+                continue
+            ready, held = held, b""
             started()
             await sink.start(200, _SSE)
         if events.done:
@@ -49,19 +65,20 @@ async def relay_stream(engine: Engine, reply: ReplyStream, sink: Sink, started: 
             await sink.write(ready)
         if events.error is not None:
             raise events.error
+    if events.complete:
+        if not sink.started:
+            started()
+            await sink.start(200, _SSE)
+        return Ending(events.usage, held + DONE)
     raise EngineBroken(f"engine {engine.id} ended its stream without [DONE]", engine=engine.id)
 
 
-async def relay_unary(engine: Engine, reply: ReplyStream, sink: Sink, started: Started) -> Ending:
-    """Raises what the engine refused with; nothing was sent then."""
-    await _expect_ok(engine, reply)
-    answer = unary_answer(engine.id, await reply.read())
+async def relay_unary(
+    engine: Engine, reply: ReplyStream, sink: Sink, started: Started, cached_tokens: CachedTokens
+) -> Ending:
+    """Raises what the engine says went wrong; nothing was sent then."""
+    answer = unary_answer(engine.id, await reply.read(), await cached_tokens())
     started()
     length = str(len(answer.body)).encode()
     await sink.start(200, ((b"content-type", b"application/json"), (b"content-length", length)))
     return Ending(answer.usage, answer.body)
-
-
-async def _expect_ok(engine: Engine, reply: ReplyStream) -> None:
-    if reply.status != 200:
-        raise refusal(engine.id, reply.status, await reply.read(), reply.headers.get("retry-after"))

@@ -13,7 +13,7 @@ from common.errors import ConfigurationError, StoreUnavailable
 from common.tasks import end
 from gateway.fleet.member import Member
 from gateway.fleet.monitor import Monitor
-from gateway.routing import Candidate
+from gateway.routing import Breaker, BreakerState, Candidate
 from gateway.store.port import Store
 from gateway.telemetry import Metrics
 from gateway.transport.port import EngineClient
@@ -35,8 +35,13 @@ class Fleet:
         timeout: float,
         failures: int,
         load_interval: float,
+        breaker_failures: int,
+        breaker_pause: float,
     ) -> None:
-        self.members: Mapping[str, Member] = {e.id: Member(e) for e in engines}
+        """`failures` are health checks, `breaker_failures` requests; times in seconds."""
+        self.members: Mapping[str, Member] = {
+            e.id: Member(e, Breaker(breaker_failures, breaker_pause)) for e in engines
+        }
         if len(self.members) != len(engines):
             seen = ", ".join(e.id for e in engines)
             raise ConfigurationError(f"an engine is listed twice: {seen}; an engine that takes both legs has role both")
@@ -45,9 +50,11 @@ class Fleet:
             for m in self.members.values()
         ]
         self._store = store
+        self._clock = clock
         self._metrics = metrics
         self._load_interval = load_interval
         self._tasks: list[asyncio.Task[None]] = []
+        self._look: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """One check of every engine, so that a gateway is ready as soon as its engines are; then in the background."""
@@ -56,11 +63,12 @@ class Fleet:
         self._tasks.append(asyncio.create_task(self._watch_load()))
 
     async def stop(self) -> None:
-        await end(*self._tasks)
+        await end(*self._tasks, *([self._look] if self._look is not None else []))
         self._tasks = []
 
     def candidates(self) -> list[Candidate]:
-        return [m.candidate() for m in self.members.values()]
+        now = self._clock.monotonic()
+        return [m.candidate(now) for m in self.members.values()]
 
     def models(self) -> Mapping[str, int | None]:
         """Every served name with its longest context: the shortest of its engines', None if no engine tells.
@@ -78,10 +86,40 @@ class Fleet:
         return any(m.up and not m.draining and m.engine.role.serves(leg) for m in self.members.values())
 
     def enter(self, engine: str) -> None:
-        self.members[engine].local += 1
+        """A request takes a place on an engine."""
+        member = self.members[engine]
+        member.local += 1
+        member.breaker.sent(self._clock.monotonic())
 
     def leave(self, engine: str) -> None:
-        self.members[engine].local -= 1
+        """The request's part there is over."""
+        member = self.members[engine]
+        member.local -= 1
+        member.breaker.ended()
+
+    def succeeded(self, engine: str) -> None:
+        """The engine did what a request asked of it, or refused it for a fault of the request."""
+        member, now = self.members[engine], self._clock.monotonic()
+        was = member.breaker.state(now)
+        member.breaker.succeeded(now)
+        if was is BreakerState.HALF_OPEN:
+            log.info("engine %s takes requests again", engine)
+
+    def failed(self, engine: str, fault: str) -> None:
+        """The engine failed at a request."""
+        member, now = self.members[engine], self._clock.monotonic()
+        was = member.breaker.state(now)
+        member.breaker.failed(now)
+        self._metrics.engine_failures.labels(engine).inc()
+        if was is not BreakerState.OPEN and member.breaker.state(now) is BreakerState.OPEN:
+            self._metrics.breaker_opened.labels(engine).inc()
+            log.warning("engine %s gets no requests for a while: %s", engine, fault)
+
+    def look_soon(self) -> None:
+        """A look at the shared load beside whatever goes on, unless one is under way: who admits a request wants the
+        next one to know what other replicas admitted meanwhile."""
+        if self._look is None or self._look.done():
+            self._look = asyncio.create_task(self.look_at_load())
 
     async def _watch_load(self) -> None:
         while True:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from common.engine import Engine
-from gateway.routing import Candidate
+from gateway.routing import Breaker, Candidate
 
 
 @dataclass(slots=True)
@@ -14,12 +14,15 @@ class Member:
     """Mutable: its monitor and the fleet write it, routing gets a frozen `Candidate` of it."""
 
     engine: Engine
+    breaker: Breaker
     up: bool = False
     draining: bool = False
     models: Mapping[str, int | None] = field(default_factory=dict)
     """Served name -> `max_model_len` in tokens, from `/v1/models`; kept while the engine is down."""
     failures: int = 0
     """Failed health checks in a row."""
+    successes: int = 0
+    """Good health checks in a row."""
     fault: str | None = "not checked yet"
     """Why it is not up; None while it is."""
     checked_at: float | None = None
@@ -35,5 +38,7 @@ class Member:
     def load(self) -> int:
         return max(self.local, self.shared + self.local - self.local_at_look)
 
-    def candidate(self) -> Candidate:
-        return Candidate(self.engine, self.up, self.models, self.load, self.draining)
+    def candidate(self, now: float) -> Candidate:
+        """`now` is the breaker's time."""
+        trusted = self.breaker.lets_through(now)
+        return Candidate(self.engine, self.up, self.models, self.load, self.draining, trusted)

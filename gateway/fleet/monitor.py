@@ -1,7 +1,8 @@
 """Asks one engine how it is: `/health` every time, `/v1/models` when it comes up and now and then after, and what the
 connector must know of a prefill engine every time, so that one that was restarted is known by its new identity.
 
-One good check takes an engine in, `failures` bad ones in a row take it out: it does not flap on one lost packet.
+One good check takes an engine in at first, `failures` bad ones in a row take it out, and then it takes RETURNS good
+ones in a row to come back: an engine does not flap on one lost packet, nor on one good answer among bad ones.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ log = logging.getLogger(__name__)
 
 MODELS_EVERY = 30
 """Checks between two looks at `/v1/models` of an engine that is up."""
+
+RETURNS = 2
+"""Good checks in a row that take an engine in that was out."""
+SOONER = 4
+"""How much sooner than else those checks follow each other."""
 
 
 class Monitor:
@@ -49,10 +55,11 @@ class Monitor:
         self._checks = 0
 
     async def run(self) -> None:
-        """Checks for ever; ends by being cancelled."""
+        """Checks for ever; ends by being cancelled. An engine that may be coming back is looked at again sooner."""
         while True:
             await self.check()
-            await asyncio.sleep(self._interval)
+            returning = not self.member.up and self.member.successes > 0
+            await asyncio.sleep(self._interval / SOONER if returning else self._interval)
 
     async def check(self) -> None:
         """One check. Never raises for what the engine does."""
@@ -87,14 +94,18 @@ class Monitor:
 
     def _passed(self) -> None:
         member = self.member
+        member.failures, member.successes = 0, member.successes + 1
+        if member.checked_at is not None and not member.up and member.successes < RETURNS:
+            return
         if not member.up:
+            member.breaker.came_back(self._clock.monotonic())
             names = ", ".join(member.models)
             log.info("%s engine %s is up and serves %s", member.engine.role.value, member.engine.id, names)
-        member.up, member.failures, member.fault = True, 0, None
+        member.up, member.fault = True, None
 
     def _failed(self, fault: str) -> None:
         member = self.member
-        member.failures += 1
+        member.failures, member.successes = member.failures + 1, 0
         if member.up and member.failures >= self._failures:
             member.up = False
             log.warning("%s engine %s is out: %s", member.engine.role.value, member.engine.id, fault)

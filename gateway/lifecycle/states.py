@@ -7,7 +7,7 @@ from enum import StrEnum
 
 class State(StrEnum):
     ACCEPTED = "accepted"
-    """Admitted and recorded; no engine knows of it yet."""
+    """Admitted and recorded, or between two attempts: no engine works on it."""
     PREFILLING = "prefilling"
     """The prompt is with a prefill engine."""
     PREFILLED = "prefilled"
@@ -31,6 +31,8 @@ class Event(StrEnum):
     PREFILL_DONE = "prefill_done"
     """Prefill's reply is in, and its handoff was found valid."""
     DECODE_SENT = "decode_sent"
+    RETRIED = "retried"
+    """The attempt failed before the client had a byte, and another begins, with other ids and maybe other engines."""
     COMPLETED = "completed"
     """Decode's reply ended as the protocol says it should."""
     FAILED = "failed"
@@ -48,4 +50,5 @@ class Effect(StrEnum):
     CLOSE_LEGS = "close_legs"
     """Close whatever engine calls are open."""
     ABANDON_HANDOFF = "abandon_handoff"
-    """KV waits at prefill that nobody will fetch: count it, and release it where the connector can."""
+    """KV may wait at prefill that nobody will fetch. Unless decode had taken it: count it, and release it where the
+    connector can."""

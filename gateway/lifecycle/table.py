@@ -3,6 +3,8 @@
 Split, sequential:  accepted, prefill_sent, prefill_done, decode_sent, completed.
 Split, concurrent:  decode_sent comes before prefill_done.
 Unsplit:            accepted, decode_sent, completed.
+
+An attempt that fails before the client has a byte may be followed by another: `retried` leads back to accepted.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ _ON_END = {
     State.ACCEPTED: _FREE,
     State.PREFILLING: (Effect.CLOSE_LEGS, *_FREE),
     State.PREFILLED: (Effect.CLOSE_LEGS, Effect.ABANDON_HANDOFF, *_FREE),
-    State.DECODING: (Effect.CLOSE_LEGS, *_FREE),
+    State.DECODING: (Effect.CLOSE_LEGS, Effect.ABANDON_HANDOFF, *_FREE),
 }
+
+_BUSY = (State.PREFILLING, State.PREFILLED, State.DECODING)
 
 TABLE: Mapping[tuple[State, Event], Row] = MappingProxyType(
     {
@@ -33,6 +37,7 @@ TABLE: Mapping[tuple[State, Event], Row] = MappingProxyType(
         (State.PREFILLED, Event.DECODE_SENT): (State.DECODING, ()),
         (State.DECODING, Event.PREFILL_DONE): (State.DECODING, (Effect.FREE_PREFILL,)),
         (State.DECODING, Event.COMPLETED): (State.FINISHED, _FREE),
+        **{(state, Event.RETRIED): (State.ACCEPTED, _ON_END[state]) for state in _BUSY},
         **{(state, event): (end, effects) for state, effects in _ON_END.items() for event, end in _ENDS.items()},
     }
 )

@@ -11,20 +11,23 @@ from common.engine import Engine, Role
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One engine as it stands now. `models` maps each served name to its `max_model_len` in tokens (None where
-    the engine does not tell). `load` is how many requests of all replicas are in flight on it."""
+    the engine does not tell). `load` is how many requests of all replicas are in flight on it. `trusted` is false while
+    its breaker keeps requests away."""
 
     engine: Engine
     up: bool
     models: Mapping[str, int | None]
     load: int = 0
     draining: bool = False
+    trusted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What one leg of one request needs. `other_than` is an engine's id that will not do: an engine of role `both`
-    must not hand KV to itself."""
+    must not hand KV to itself. `tried` are engines that failed at this request before."""
 
     leg: Role
     model: str
     other_than: str | None = None
+    tried: frozenset[str] = frozenset()

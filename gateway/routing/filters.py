@@ -27,3 +27,11 @@ def not_draining(candidate: Candidate, wish: Wish) -> bool:
 
 def another(candidate: Candidate, wish: Wish) -> bool:
     return candidate.engine.id != wish.other_than
+
+
+def trusted(candidate: Candidate, wish: Wish) -> bool:
+    return candidate.trusted
+
+
+def untried(candidate: Candidate, wish: Wish) -> bool:
+    return candidate.engine.id not in wish.tried

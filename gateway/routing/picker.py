@@ -15,6 +15,8 @@ FILTERS: tuple[tuple[str, filters.Filter], ...] = (
     ("serves this model", filters.model),
     ("answers its health checks", filters.up),
     ("is not draining", filters.not_draining),
+    ("is left that has not failed at this request", filters.untried),
+    ("has not failed too often of late", filters.trusted),
 )
 SCORERS: tuple[tuple[float, scorers.Scorer], ...] = ((1.0, scorers.least_loaded),)
 

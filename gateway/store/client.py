@@ -7,7 +7,7 @@ carries an operation id or says the same thing twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -25,6 +25,8 @@ from gateway.store import scripts
 MAX_CONNECTIONS = 32
 TIMEOUT = 2.0
 """Seconds for a connection from the pool, to connect, and for each answer."""
+LISTEN_FOR = 5.0
+"""Seconds without a message after which a listener asks whether its connection still stands."""
 REPEAT_AFTER = (0.02, 0.1)
 """Seconds between the tries of one round trip whose connection failed or whose answer did not come."""
 
@@ -92,6 +94,28 @@ class Client:
             if not task.cancelled():
                 task.exception()  # nobody is left to tell
             raise
+
+    async def listen(self, op: str, channel: str) -> AsyncIterator[str]:
+        """Messages of one channel as they come, over a connection of its own. Raises StoreUnavailable when it breaks,
+        or stands still for longer than LISTEN_FOR without answering a ping."""
+        pubsub = self._redis.pubsub()
+        try:
+            await pubsub.subscribe(channel)
+            waiting = False
+            while True:
+                message = await pubsub.get_message(timeout=LISTEN_FOR)
+                if message is None and waiting:
+                    raise StoreUnavailable(f"the store did not answer ({op}): no pong within {LISTEN_FOR:g} s")
+                waiting = message is None
+                if message is None:
+                    await pubsub.ping()
+                elif message["type"] == "message":
+                    yield message["data"]
+        except (RedisError, OSError) as e:
+            raise StoreUnavailable(f"the store did not answer ({op}): {_words(e)}") from None
+        finally:
+            with suppress(RedisError, OSError):
+                await pubsub.aclose()  # type: ignore[no-untyped-call]
 
     async def aclose(self) -> None:
         with suppress(RedisError, OSError):

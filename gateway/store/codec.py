@@ -67,10 +67,11 @@ def fingerprint(fields: Mapping[str, str]) -> str:
 
 
 def changed_fields(fields: Mapping[str, Any]) -> dict[str, str]:
-    """What a transition sets. Raises ValueError for a field that is not its to set."""
+    """What a transition sets; None empties a field. Raises ValueError for a field that is not its to set."""
     if foreign := fields.keys() - SETTABLE:
         raise ValueError(f"a transition cannot set {sorted(foreign)}: expected some of {sorted(SETTABLE)}")
-    return to_hash(fields)
+    emptied = {name: "null" if name in _JSON else "" for name, value in fields.items() if value is None}
+    return {**to_hash(fields), **emptied}
 
 
 def from_hash(request_id: str, fields: Mapping[str, str]) -> Record:
@@ -117,11 +118,11 @@ def _record(request_id: str, fields: Mapping[str, str]) -> Record:
         decode=fields["decode"],
         created_at=float(fields["created_at"]),
         updated_at=float(fields["updated_at"]),
-        prefill=fields.get("prefill"),
-        unsplit=fields.get("unsplit"),
-        client_request_id=fields.get("client_request_id"),
+        prefill=fields.get("prefill") or None,
+        unsplit=fields.get("unsplit") or None,
+        client_request_id=fields.get("client_request_id") or None,
         handoff=_json(fields, "handoff"),
-        handoff_expires_at=float(fields["handoff_expires_at"]) if "handoff_expires_at" in fields else None,
+        handoff_expires_at=float(expiry) if (expiry := fields.get("handoff_expires_at")) else None,
         timings={name.removeprefix(AT): float(at) for name, at in fields.items() if name.startswith(AT)},
         usage=_json(fields, "usage"),
         error=_json(fields, "error"),

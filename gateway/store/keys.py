@@ -7,6 +7,7 @@
 | `leases:{owners}` | sorted set | replica -> when its lease ends, store's ms | `live_ttl`, renewed by heartbeat |
 | `owned:{owners}:<replica>` | set | ids of the requests that a replica runs | the same |
 | `load:<engine>` | sorted set | request id -> when its place ends, epoch ms | as its longest entry |
+| `cancels:<replica>` | channel | ids of requests that somebody wants ended | not kept |
 | `recent` | sorted set | request id -> when it was admitted; bounded | `live_ttl + record_ttl` after an admission |
 """
 
@@ -38,6 +39,9 @@ class Keys:
 
     def load(self, engine: str) -> str:
         return f"{self.prefix}load:{engine}"
+
+    def cancels(self, owner: str) -> str:
+        return f"{self.prefix}cancels:{owner}"
 
     @property
     def leases(self) -> str:

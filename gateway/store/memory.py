@@ -6,10 +6,11 @@ nothing that a caller changes later changes what was stored.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from common.clock import Clock
@@ -46,6 +47,7 @@ class MemoryStore:
         self._owned: dict[str, set[str]] = {}
         self._leases: dict[str, float] = {}
         self._loads: dict[str, dict[str, float]] = {}
+        self._listeners: dict[str, set[asyncio.Queue[str]]] = {}
         self.available = True
 
     async def admit(
@@ -57,18 +59,23 @@ class MemoryStore:
         chain = steps(transitions, after={record.id: op_id})
         self._claim(record.owner, record.id)
         applied = [self._create(record, fields, op_id), *(self._step(step) for step in chain)]
-        for load in loads:
-            self._loads.setdefault(load.engine, {})[load.request_id] = load.expires_at
+        self._enter(loads)
         return applied
 
     async def apply(
-        self, transitions: Sequence[Transition], *, free: Sequence[Load] = (), disown: str | None = None
+        self,
+        transitions: Sequence[Transition],
+        *,
+        free: Sequence[Load] = (),
+        enter: Sequence[Load] = (),
+        disown: str | None = None,
     ) -> Sequence[Applied]:
         self._begin("apply")
         chain = steps(transitions)
         applied = [self._step(step) for step in chain]
         for load in free:
             self._loads.get(load.engine, {}).pop(load.request_id, None)
+        self._enter(enter)
         if disown is not None:
             self._disown(disown, chain, applied)
         return applied
@@ -114,6 +121,23 @@ class MemoryStore:
         for owner in [o for o, ends in self._leases.items() if ends <= now]:
             found += self._orphans_of(owner)
         return found
+
+    async def ask_cancel(self, owner: str, request_id: str) -> int:
+        self._begin("cancel")
+        listeners = self._listeners.get(owner, set())
+        for asked in listeners:
+            asked.put_nowait(request_id)
+        return len(listeners)
+
+    async def asked_cancels(self, owner: str) -> AsyncIterator[str]:
+        self._begin("cancel")
+        asked: asyncio.Queue[str] = asyncio.Queue()
+        self._listeners.setdefault(owner, set()).add(asked)
+        try:
+            while True:
+                yield await asked.get()
+        finally:
+            self._listeners[owner].discard(asked)
 
     async def ping(self) -> float:
         self._begin("ping")
@@ -172,6 +196,10 @@ class MemoryStore:
         entry.events.append(EventRow(f"0-{entry.fields['version']}", at, event, State(entry.fields["state"])))
         entry.ends_at = self._clock.now() + ttl
         heapq.heappush(self._ends, (entry.ends_at, request_id))
+
+    def _enter(self, loads: Sequence[Load]) -> None:
+        for load in loads:
+            self._loads.setdefault(load.engine, {})[load.request_id] = load.expires_at
 
     def _claim(self, owner: str, request_id: str) -> None:
         self._owned.setdefault(owner, set()).add(request_id)

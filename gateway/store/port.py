@@ -5,7 +5,7 @@ One call of `admit` or `apply` is one round trip. Nothing here is called per tok
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -29,7 +29,7 @@ class Transition:
     """One step of one request, already decided by the lifecycle table.
 
     It is applied only if the record is at version `expected`, which it then raises by one. `fields` are further
-    record fields to set, named as in `Record`; `timings` entries are merged, not replaced.
+    record fields to set, named as in `Record` (None empties one); `timings` entries are merged, not replaced.
     """
 
     request_id: str
@@ -82,9 +82,15 @@ class Store(Protocol):
         ...
 
     async def apply(
-        self, transitions: Sequence[Transition], *, free: Sequence[Load] = (), disown: str | None = None
+        self,
+        transitions: Sequence[Transition],
+        *,
+        free: Sequence[Load] = (),
+        enter: Sequence[Load] = (),
+        disown: str | None = None,
     ) -> Sequence[Applied]:
-        """Applies transitions in order and takes `free` out of the in-flight counts, in one round trip.
+        """Applies transitions in order, takes `free` out of the in-flight counts and puts `enter` into them, in this
+        order and in one round trip.
 
         After a conflict nothing more of that request's batch applies, and nothing ever follows a terminal state.
         `disown` is the owner whose claim ends with these transitions, for those of them that lead to a terminal
@@ -115,6 +121,16 @@ class Store(Protocol):
     async def orphans(self) -> Sequence[Record]:
         """Live records of owners whose lease is over. Claims of records that ended are dropped on the way, and
         owners that have no more claims are forgotten."""
+        ...
+
+    async def ask_cancel(self, owner: str, request_id: str) -> int:
+        """Tells the replica `owner` that somebody wants this request ended. Returns how many listened: 0 if that
+        replica is gone, or away from the store for now."""
+        ...
+
+    def asked_cancels(self, owner: str) -> AsyncIterator[str]:
+        """Ids of requests whose end was asked of `owner`, as they come, until closed. Raises StoreUnavailable when the
+        store goes away: what is asked meanwhile is not heard, and whoever asks is told so."""
         ...
 
     async def ping(self) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
@@ -62,8 +62,7 @@ class RedisStore:
             )  # fmt: skip
             for step in chain:
                 self._step(pipe, step)
-            for load in loads:
-                pipe.evalsha(scripts.ENTER.sha, 1, self._keys.load(load.engine), load.request_id, _ms(load.expires_at))
+            self._enter(pipe, loads)
             pipe.zadd(self._keys.recent, {record.id: record.created_at}, nx=True)
             pipe.zremrangebyrank(self._keys.recent, 0, -RECENT - 1)
             pipe.pexpire(self._keys.recent, self._live_ms + self._record_ms)
@@ -72,7 +71,12 @@ class RedisStore:
         return [_applied(row) for row in results[1 : 2 + len(chain)]]
 
     async def apply(
-        self, transitions: Sequence[Transition], *, free: Sequence[Load] = (), disown: str | None = None
+        self,
+        transitions: Sequence[Transition],
+        *,
+        free: Sequence[Load] = (),
+        enter: Sequence[Load] = (),
+        disown: str | None = None,
     ) -> Sequence[Applied]:
         chain = steps(transitions)
         ended = sorted({step.request_id for step in chain if step.ends})
@@ -85,6 +89,7 @@ class RedisStore:
                 self._step(pipe, step)
             for engine, ids in places.items():
                 pipe.zrem(self._keys.load(engine), *ids)
+            self._enter(pipe, enter)
             if disown is not None and ended:
                 pipe.srem(self._keys.owned(disown), *ended)
 
@@ -148,6 +153,13 @@ class RedisStore:
                 break
         return found
 
+    async def ask_cancel(self, owner: str, request_id: str) -> int:
+        (heard,) = await self._client.read("cancel", lambda pipe: pipe.publish(self._keys.cancels(owner), request_id))
+        return int(heard)
+
+    def asked_cancels(self, owner: str) -> AsyncIterator[str]:
+        return self._client.listen("cancel", self._keys.cancels(owner))
+
     async def ping(self) -> float:
         start = time.perf_counter()
         await self._client.read("ping", lambda pipe: pipe.ping())
@@ -206,6 +218,10 @@ class RedisStore:
 
         if live:
             await self._client.write("apply", fill)
+
+    def _enter(self, pipe: Pipeline, loads: Sequence[Load]) -> None:
+        for load in loads:
+            pipe.evalsha(scripts.ENTER.sha, 1, self._keys.load(load.engine), load.request_id, _ms(load.expires_at))
 
     def _claim(self, pipe: Pipeline, owner: str, request_id: str) -> None:
         keys = (self._keys.leases, self._keys.owned(owner))

@@ -10,7 +10,13 @@ by label on the hot path more than once a request, and nothing is counted per to
 | `duet_handoff_seconds` | above a few ms for short prompts | the KV transfer is slow: look at the connector's network |
 | `duet_requests_in_flight` | it only grows | an engine hangs: see `duet_engine_up` |
 | `duet_unsplit_total{reason}` | it grows | those requests get no prefill engine: `reason` says why |
-| `duet_handoffs_abandoned_total` | it grows | KV waited at prefill for nobody, until its lease ended |
+| `duet_retries_total{after}` | it grows | further attempts, by what failed: `prefill`, `handoff`, `decode` |
+| `duet_retries_denied_total` | it grows | the retry budget was used up: many requests fail at once |
+| `duet_handoffs_abandoned_total` | it grows | KV waited at prefill for nobody: clients left, or decode refused |
+| `duet_handoffs_released_total` | below the former | the difference was not released, and waited for its lease's end |
+| `duet_handoffs_held` | it stays high | abandoned KV fills prefill's blocks: shorten the lease |
+| `duet_engine_failures_total{engine}` | one stands out | the engine's log says why |
+| `duet_breaker_opened_total{engine}` | it grows | the engine fails at requests though it answers its health checks |
 | `duet_errors_total{code}` | it grows | the code is the one that clients saw |
 | `duet_engine_up{engine,role}` | 0 | the engine does not answer `/health`, or serves no model |
 | `duet_engine_load{engine}` | uneven | requests in flight of all replicas, as the store counts them |
@@ -51,6 +57,14 @@ class Metrics:
             "duet_handoff_seconds", "From prefill's reply to decode's first bytes", buckets=_FAST, registry=r
         )
         self.unsplit = Counter("duet_unsplit", "Requests that one decode engine ran whole", ["reason"], registry=r)
+        self.retries = Counter("duet_retries", "Further attempts, by what failed", ["after"], registry=r)
+        self.retries_denied = Counter("duet_retries_denied", "Attempts that the budget forbade", registry=r)
+        self.released = Counter("duet_handoffs_released", "Abandoned KV that was freed at once", registry=r)
+        self.held = Gauge("duet_handoffs_held", "Abandoned KV whose lease still runs", registry=r)
+        self.engine_failures = Counter(
+            "duet_engine_failures", "Requests that an engine failed at", ["engine"], registry=r
+        )
+        self.breaker_opened = Counter("duet_breaker_opened", "How often a breaker opened", ["engine"], registry=r)
         self.abandoned = Counter("duet_handoffs_abandoned", "KV that waited at prefill for nobody", registry=r)
         self.errors = Counter("duet_errors", "Errors that clients saw, by code", ["code"], registry=r)
         self.engine_up = Gauge("duet_engine_up", "1 if the engine is routable", ["engine", "role"], registry=r)

@@ -77,11 +77,13 @@ class HttpEngineClient:
         self._headers = {"authorization": f"Bearer {api_key}"} if api_key is not None else {}
         self._per_engine = per_engine
         self._session: aiohttp.ClientSession | None = None
+        self._connector: EngineConnector
         self._streams: WeakSet[HttpReplyStream] = WeakSet()
 
     async def start(self) -> None:
+        self._connector = EngineConnector(per_engine=self._per_engine)
         self._session = aiohttp.ClientSession(
-            connector=EngineConnector(per_engine=self._per_engine),
+            connector=self._connector,
             timeout=aiohttp.ClientTimeout(total=None),
             headers=self._headers,
             auto_decompress=False,
@@ -140,6 +142,7 @@ class HttpEngineClient:
         except TimeoutError:
             raise _late(engine, f"did not answer {path}", bounds.headers) from None
         except (aiohttp.ClientConnectionError, OSError) as e:
+            self._connector.distrust(engine.url)
             raise EngineUnreachable(f"engine {engine.id} cannot be reached: {_words(e)}", engine=engine.id) from None
         except aiohttp.ClientError as e:
             raise EngineBroken(f"engine {engine.id} sent no HTTP reply: {_words(e)}", engine=engine.id) from None

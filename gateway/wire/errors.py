@@ -45,6 +45,8 @@ def error_reply(error: DuetError) -> tuple[int, Sequence[tuple[bytes, bytes]], b
         headers.append((b"retry-after-ms", str(round(error.retry_after * 1000)).encode()))
     if _is_pointless_to_repeat(error):
         headers.append((b"x-should-retry", b"false"))
+    if error.status == 408:
+        headers.append((b"connection", b"close"))  # the rest of the request may never come
     if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     return error.status, headers, body

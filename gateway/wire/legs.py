@@ -30,7 +30,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.wire.request import CHAT, ClientRequest
+from gateway.wire.request import CHAT, COMPLETIONS, ClientRequest
 
 _ONE, _TRUE, _FALSE = msgspec.Raw(b"1"), msgspec.Raw(b"true"), msgspec.Raw(b"false")
 
@@ -84,6 +84,19 @@ def decode_body(request: ClientRequest, params: Mapping[str, Any] | None, prompt
     if prompt_token_ids is not None:
         params = {**params, "prompt_token_ids": msgspec.Raw(prompt_token_ids)}
     return _encode({**request.fields, "kv_transfer_params": params})
+
+
+RELEASE_PATH = COMPLETIONS
+
+
+def release_body(model: str, params: Mapping[str, Any]) -> bytes:
+    """A decode body that frees the KV of a handoff and computes nothing.
+
+    It is well formed, so that vLLM reads its `kv_transfer_params`, and asks for no answer (`n` 0), so that its handler
+    refuses it and tells prefill. What vLLM refuses before its handler, for a field of a wrong type say, frees nothing.
+    Source: vLLM 0.32, `generate/base/serving.py`, `_with_kv_transfer_rejection_cleanup`.
+    """
+    return _encode({"model": model, "prompt": "-", "max_tokens": 1, "n": 0, "kv_transfer_params": params})
 
 
 def takes_prompt_ids(request: ClientRequest) -> bool:

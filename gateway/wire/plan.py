@@ -8,10 +8,12 @@
 | `prompt_logprobs` | log-probabilities of the prompt | recompute the whole prompt on decode, silently |
 | `echo_logprobs` | `echo` that makes the engine compute those | the same |
 | `echo_only` | completions with `echo` and `max_tokens` 0 | prefill for an answer that has no decode |
+| `echo` | any other `echo` | fetch KV for an answer that begins with the prompt: some engines die of it |
 | `beam_search` | `use_beam_search` | each beam is a request of its own; the KV is there once |
 | `truncate_to_fit` | chat with `truncate_prompt_tokens` -1 and no `max_tokens` | cut one token more on prefill |
 
-Everything else is split: `logprobs`, `echo`, tools and structured output were all seen to give the unsplit answer.
+Everything else is split: `logprobs`, tools and structured output were all seen to give the unsplit answer (and so was
+`echo` on vLLM 0.32; older engines were reported to crash on it).
 An engine reads loosely (`"true"` and 1 are true), so a rule that is in doubt applies: unsplit is always right.
 """
 
@@ -73,6 +75,7 @@ RULES = {
     "prompt_logprobs": lambda r: r.given("prompt_logprobs"),
     "echo_logprobs": _echo_logprobs,
     "echo_only": _echo_only,
+    "echo": lambda r: r.has("echo"),
     "beam_search": lambda r: r.has("use_beam_search"),
     "truncate_to_fit": _truncate_to_fit,
 }

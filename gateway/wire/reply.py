@@ -12,6 +12,7 @@ from common.errors import EngineBroken
 from gateway.wire.added import STEERING
 from gateway.wire.choices import Choice, failed_end
 from gateway.wire.errors import refused
+from gateway.wire.usage import with_cached_tokens
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -22,8 +23,10 @@ class UnaryAnswer:
     usage: Mapping[str, Any] | None
 
 
-def unary_answer(engine: str, body: bytes) -> UnaryAnswer:
-    """Raises EngineBroken if it is no answer or did not end well, EngineRefused if it is an error under status 200."""
+def unary_answer(engine: str, body: bytes, cached_tokens: int | None = None) -> UnaryAnswer:
+    """`cached_tokens` is prefill's figure, which takes the place of decode's; None leaves it.
+
+    Raises EngineBroken if it is no answer or did not end well, EngineRefused if it is an error under status 200."""
     try:
         fields = _FIELDS.decode(body)
         choices = msgspec.json.decode(fields.get("choices", b"[]"), type=list[Choice])
@@ -37,6 +40,10 @@ def unary_answer(engine: str, body: bytes) -> UnaryAnswer:
         raise EngineBroken(f"engine {engine} answered with no choice", engine=engine)
     if end := failed_end(choices):
         raise EngineBroken(f"engine {engine} ended the answer with finish_reason {end}", engine=engine)
-    if STEERING.isdisjoint(fields):
+    mended = with_cached_tokens(usage, cached_tokens) if usage is not None else None
+    if STEERING.isdisjoint(fields) and mended is None:
         return UnaryAnswer(body, usage)
-    return UnaryAnswer(msgspec.json.encode({k: v for k, v in fields.items() if k not in STEERING}), usage)
+    kept: dict[str, Any] = {k: v for k, v in fields.items() if k not in STEERING}
+    if mended is not None:
+        kept["usage"] = mended
+    return UnaryAnswer(msgspec.json.encode(kept), mended or usage)

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from common.errors import BadRequest, MalformedBody
+from common.errors import BadRequest, MalformedBody, NotJson
 from gateway.wire.added import DROPPED, STEERING
 from gateway.wire.parts import media_kinds
+from gateway.wire.shape import MAX_FIELDS, check_shape
 
 Fields = Mapping[str, msgspec.Raw]
 """Top-level fields, each as the JSON text that the client sent."""
@@ -59,10 +60,13 @@ class ClientRequest:
 def parse(endpoint: str, body: bytes, content_type: bytes | None = None) -> ClientRequest:
     """`content_type` is the header's value, None if there was none.
 
-    Raises MalformedBody for what is no JSON object, BadRequest for a field that the gateway reads and cannot.
+    Raises NotJson or MalformedBody for what is no JSON object, BadRequest for a field that cannot be read.
     """
     _expect_json(content_type)
+    check_shape(body)
     fields = _object(body)
+    if len(fields) > MAX_FIELDS:
+        raise MalformedBody(f"the body has {len(fields)} fields; expected at most {MAX_FIELDS}")
     for name in DROPPED:
         fields.pop(name, None)
     if "vllm_xargs" in fields:
@@ -82,7 +86,7 @@ def _expect_json(content_type: bytes | None) -> None:
     media = content_type.partition(b";")[0].strip().lower()
     if media != b"application/json":
         seen = content_type[:_SHOWN].decode("latin-1")
-        raise MalformedBody(f"the content-type is {seen!r}; expected application/json")
+        raise NotJson(f"the content-type is {seen!r}; expected application/json")
 
 
 def _object(body: bytes) -> dict[str, msgspec.Raw]:

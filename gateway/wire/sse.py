@@ -8,7 +8,7 @@ that writes about errors costs nothing and changes nothing.
 | `[DONE]` | passed on; the stream is done, and nothing after it is |
 | `error`, or a `finish_reason` error or abort | held back: whoever relays says it in OpenAI's shape |
 | `kv_transfer_params` and its like | taken out; every other field stays the bytes that came |
-| `usage` | kept aside, passed on |
+| `usage` | kept aside, passed on with prefill's `cached_tokens` |
 | anything else, comments too | passed on |
 """
 
@@ -24,6 +24,7 @@ from common.errors import DuetError, EngineBroken
 from gateway.wire.added import STEERING
 from gateway.wire.choices import Choice, failed_end
 from gateway.wire.errors import refused
+from gateway.wire.usage import with_cached_tokens
 
 MAX_EVENT = 16 * 2**20
 """Bytes of one event."""
@@ -38,7 +39,7 @@ class EventStream:
     """Feeds on what an engine sends, gives what a client may see. One for each stream.
 
     `done` is set by `[DONE]`. `error` is set by an event that says the engine failed; that event and all after it are
-    held back. `usage` is the last usage object.
+    held back. `usage` is the last usage object; `cached_tokens`, if it was set, is prefill's figure for it.
     """
 
     def __init__(self, engine: str, *, max_event: int = MAX_EVENT) -> None:
@@ -46,6 +47,8 @@ class EventStream:
         self._max_event = max_event
         self._rest = bytearray()
         self._usage: bytes | None = None
+        self._latest = (b"", b"")
+        self.cached_tokens: int | None = None
         self.done = False
         self.error: DuetError | None = None
 
@@ -58,7 +61,17 @@ class EventStream:
         if self.done or self.error is not None:
             return b""
         ready = self._whole_events(chunk)
+        if ready:
+            self._latest = (self._latest[1], ready)
         return self._each(ready) if _is_of_interest(ready) else ready
+
+    @property
+    def complete(self) -> bool:
+        """Whether the answer had its end, to judge by its last events, though `[DONE]` did not come. Of several choices
+        one cannot tell, so they count as cut."""
+        choices = [choice for event in _payloads(b"".join(self._latest)) for choice in _choices(event)]
+        ended = bool(choices) and choices[-1].finish_reason is not None and not any(c.index for c in choices)
+        return ended and not self._rest and self.error is None
 
     def _whole_events(self, chunk: bytes) -> bytes:
         """What has come, up to its last event's end; the rest is kept.
@@ -107,14 +120,21 @@ class EventStream:
         self.error = self._failure(fields)
         if self.error is not None:
             return b""
-        usage = bytes(fields.get("usage", b"null"))
-        if usage.startswith(b"{"):
-            self._usage = usage
-        if STEERING.isdisjoint(fields):
+        mended = self._take_usage(fields)
+        if STEERING.isdisjoint(fields) and not mended:
             return event
         others = b"".join(line + b"\n" for line in lines if line and not line.startswith(b"data:"))
-        kept = msgspec.json.encode({k: v for k, v in fields.items() if k not in STEERING})
+        kept = msgspec.json.encode({k: v for k, v in (fields | mended).items() if k not in STEERING})
         return others + b"data: " + kept + b"\n\n"
+
+    def _take_usage(self, fields: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+        """Keeps an event's usage; returns it where it must be changed."""
+        usage = bytes(fields.get("usage", b"null"))
+        if not usage.startswith(b"{"):
+            return {}
+        mended = with_cached_tokens(msgspec.json.decode(usage), self.cached_tokens)
+        self._usage = usage if mended is None else msgspec.json.encode(mended)
+        return {} if mended is None else {"usage": msgspec.Raw(self._usage)}
 
     def _failure(self, fields: Mapping[str, msgspec.Raw]) -> DuetError | None:
         try:
@@ -127,6 +147,48 @@ class EventStream:
         if end is None:
             return None
         return EngineBroken(f"engine {self._engine} ended the answer with finish_reason {end}", engine=self._engine)
+
+
+class _Said(msgspec.Struct):
+    """A choice, as far as it tells whether anything was said in it yet."""
+
+    index: int = 0
+    finish_reason: str | None = None
+    delta: dict[str, Any] | None = None
+
+
+class _Event(msgspec.Struct):
+    choices: list[_Said]
+
+
+def says_nothing(events: bytes) -> bool:
+    """Whether these whole events only open an answer: comments, and chunks that name a role and say nothing."""
+    return all(_is_opening(payload) for payload in _payloads(events))
+
+
+def _is_opening(payload: bytes) -> bool:
+    choices = _choices(payload)
+    return bool(choices) and all(
+        c.finish_reason is None and c.delta is not None and not any(v for k, v in c.delta.items() if k != "role")
+        for c in choices
+    )
+
+
+def _choices(payload: bytes) -> list[_Said]:
+    try:
+        return msgspec.json.decode(payload, type=_Event).choices
+    except (msgspec.DecodeError, RecursionError):
+        return []
+
+
+def _payloads(events: bytes) -> list[bytes]:
+    """The data of each event that has any."""
+    found = []
+    for event in _END.split(events):
+        data = b"\n".join(line[5:] for line in _LINE.split(event) if line.startswith(b"data:"))
+        if data:
+            found.append(data)
+    return found
 
 
 def _is_of_interest(data: bytes) -> bool:

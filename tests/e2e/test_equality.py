@@ -60,7 +60,6 @@ async def test_engines_log_one_prefill_and_one_decode_and_no_third(real: Real) -
 UNARY: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0},
     "logprobs": {"temperature": 0, "logprobs": 2},
-    "echo": {"temperature": 0, "echo": True},
     "stop string": {"temperature": 0, "stop": ["a"]},
     "min_tokens": {"temperature": 0, "min_tokens": 8, "stop": ["a"]},
     "max_tokens 1": {"temperature": 0, "max_tokens": 1},
@@ -71,6 +70,7 @@ WHOLE: dict[str, dict[str, Any]] = {
     "two choices": {"prompt": "some words", "temperature": 0.8, "seed": 3, "n": 2},
     "several prompts": {"prompt": ["first", "second"], "temperature": 0},
     "prompt logprobs": {"prompt": "some words", "prompt_logprobs": 1, "temperature": 0},
+    "echo": {"prompt": "some words", "temperature": 0, "echo": True},
     "echo and logprobs": {"prompt": "some words", "echo": True, "logprobs": 1, "temperature": 0},
 }
 

@@ -13,7 +13,10 @@ from common.connectors.base import CancelPolicy, Handoff, HandoffContext, Order,
 from common.engine import Engine, Role
 from common.ids import RandomIds
 from gateway.dispatch import Coordinator
+from gateway.dispatch.budget import RetryBudget
 from gateway.dispatch.deadlines import LegDeadlines
+from gateway.dispatch.policy import Policies
+from gateway.dispatch.pulse import Pulse
 from gateway.fleet import Fleet
 from gateway.routing import Picker
 from gateway.store.memory import MemoryStore
@@ -22,7 +25,7 @@ from gateway.wire import parse
 from tests.contract.connectors.samples import SAMPLES
 from tests.fakes.clock import FakeClock
 from tests.fakes.engine_client import FakeEngineClient
-from tests.fakes.script import Script, json_reply, sse_reply
+from tests.fakes.script import Script, Seen, json_reply, sse_reply
 
 PATH = "/v1/completions"
 PREFILL = Engine.at("http://127.0.0.1:8100", Role.PREFILL)
@@ -85,6 +88,10 @@ class Rig:
 
     kv: Connector = field(default_factory=lambda: connector("nixl", lease=LEASE))
     refuse_unsplit: bool = False
+    policies: Policies = field(default_factory=Policies)
+    share: float = 0.2
+    floor: int = 20
+    engines: Sequence[Engine] = (PREFILL, DECODE)
     clock: FakeClock = field(default_factory=FakeClock)
     client: FakeEngineClient = field(default_factory=FakeEngineClient)
     metrics: Metrics = field(default_factory=Metrics)
@@ -92,7 +99,7 @@ class Rig:
     def __post_init__(self) -> None:
         self.store = MemoryStore(self.clock)
         self.fleet = Fleet(
-            [PREFILL, DECODE],
+            self.engines,
             client=self.client,
             store=self.store,
             clock=self.clock,
@@ -102,9 +109,12 @@ class Rig:
             timeout=1,
             failures=3,
             load_interval=1,
+            breaker_failures=3,
+            breaker_pause=2.0,
         )
         for member in self.fleet.members.values():
             member.up, member.models, member.fault = True, {"m": 2048}, None
+        self.pulse = Pulse(self.clock)
         self.coordinator = Coordinator(
             fleet=self.fleet,
             picker=Picker(),
@@ -115,6 +125,9 @@ class Rig:
             ids=RandomIds(),
             metrics=self.metrics,
             deadlines=LegDeadlines.of(connect=5, prefill=5, first_token=5, idle=5, unary=5),
+            policies=self.policies,
+            pulse=self.pulse,
+            budget=RetryBudget(share=self.share, floor=self.floor),
             replica="replica-1",
             load_ttl=600,
             refuse_unsplit=self.refuse_unsplit,
@@ -142,8 +155,14 @@ async def until(condition: Callable[[], Any]) -> None:
     raise AssertionError("the condition never held")
 
 
-def prefilled(params: Any = ..., **changes: Any) -> Script:
-    """A prefill engine's reply, with the default connector's handoff unless told otherwise."""
+def prefilled(params: Any = ..., **changes: Any) -> Callable[[Seen], Script]:
+    """A prefill engine's replies, with the default connector's handoff unless told otherwise. Each names its request,
+    as a real engine's does."""
+    return lambda seen: prefill_reply(params, remote_request_id=f"cmpl-{seen.headers['x-request-id']}-0", **changes)
+
+
+def prefill_reply(params: Any = ..., **changes: Any) -> Script:
+    """One of them."""
     sample = next(iter(SAMPLES.values()))
     kv = {**(sample.reply or {}), **changes} if params is ... else params
     usage = {"prompt_tokens": sample.prompt_tokens, "completion_tokens": 1, "total_tokens": sample.prompt_tokens + 1}

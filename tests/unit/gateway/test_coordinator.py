@@ -11,16 +11,18 @@ from common.errors import (
     BadRequest,
     EngineBroken,
     EngineUnreachable,
-    HandoffInvalid,
+    HandoffExpired,
     ModelNotFound,
     NoRoutableEngine,
     StoreUnavailable,
 )
 from common.ids import RandomIds
+from gateway.dispatch.policy import Policies
 from gateway.lifecycle import State
 from gateway.store.reaper import Reaper
-from tests.fakes.script import CUT, Script
+from tests.fakes.script import CUT, Script, json_reply
 from tests.unit.gateway.coordinating import (
+    DECODE,
     LEASE,
     PREFILL,
     KeptSink,
@@ -28,6 +30,7 @@ from tests.unit.gateway.coordinating import (
     Together,
     answered,
     event,
+    prefill_reply,
     prefilled,
     streamed,
     until,
@@ -60,7 +63,7 @@ async def test_the_handoff_counts_from_prefills_reply_not_from_its_start() -> No
 
     def slow(_: object) -> Script:
         rig.clock.advance(10 * LEASE)
-        return prefilled()
+        return prefill_reply()
 
     rig.client.on(leg="prefill", reply=slow)
     rig.client.on(leg="decode", reply=answered())
@@ -77,17 +80,20 @@ async def test_decode_is_never_sent_after_the_handoffs_time() -> None:
 
     rig = Rig(kv=Late(lease=LEASE))
     rig.client.on(leg="prefill", reply=prefilled())
-    with pytest.raises(HandoffInvalid, match="ran out"):
+    rig.client.on(leg="release", reply=json_reply({}, 400))
+    with pytest.raises(HandoffExpired, match="ran out"):
         await rig.ask()
     assert not rig.client.posts_of("decode")
     assert await state_of(rig) is State.FAILED
-    assert rig.count("duet_handoffs_abandoned_total") == 1, "KV waits there for nobody"
+    assert len(rig.client.posts_of("prefill")) == 3, "a new prefill each time, and no more than there are attempts"
+    assert rig.count("duet_handoffs_abandoned_total") == 3, "KV waits there for nobody"
+    assert rig.count("duet_retries_total", after="handoff") == 2
 
 
 async def test_concurrent_legs_start_at_once_and_a_null_reply_is_fine() -> None:
     rig = Rig(kv=Together())
     gate = asyncio.Event()
-    prefill = prefilled(None)
+    prefill = prefill_reply(None)
     rig.client.on(leg="prefill", reply=Script(prefill.parts, prefill.status, prefill.headers, before=(gate,)))
     rig.client.on(leg="decode", reply=streamed("one", gate, "two"))
     sink = KeptSink()
@@ -112,10 +118,10 @@ async def test_concurrent_legs_start_at_once_and_a_null_reply_is_fine() -> None:
 
 @pytest.mark.parametrize("failing", ["prefill", "decode"])
 async def test_one_failing_leg_of_two_ends_the_other(failing: str) -> None:
-    rig = Rig(kv=Together())
+    rig = Rig(kv=Together(), policies=Policies(attempts=1))
     never = asyncio.Event()
     hangs = Script(before=(never,))
-    error = EngineUnreachable("gone", engine=PREFILL.id)
+    error = EngineUnreachable("gone", engine=PREFILL.id if failing == "prefill" else DECODE.id)
     rig.client.on(leg="prefill", reply=error if failing == "prefill" else hangs)
     rig.client.on(leg="decode", reply=error if failing == "decode" else hangs)
     with pytest.raises(EngineUnreachable, match="gone"):
@@ -133,10 +139,9 @@ async def test_an_answer_that_is_whole_stays_so_whatever_prefill_says_after_it()
     rig.client.on(leg="decode", reply=answered("hi"))
     sink = KeptSink()
     run = asyncio.create_task(rig.ask(sink=sink))
-    await until(lambda: sink.ended)
-    gate.set()
-    await run
+    await asyncio.wait_for(run, 5)
     assert json.loads(sink.body)["choices"][0]["text"] == "hi"
+    assert rig.client.posts_of("prefill")[0].left.is_set(), "its call is ended: nobody needs the reply"
     assert await state_of(rig) is State.FINISHED
     assert rig.loads() == [0, 0]
     assert rig.count("duet_requests_total", endpoint="/v1/completions", outcome="finished") == 1

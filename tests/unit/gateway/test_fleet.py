@@ -45,6 +45,8 @@ class Rig:
             timeout=1,
             failures=failures,
             load_interval=3600,
+            breaker_failures=3,
+            breaker_pause=2.0,
         )
 
     def well(self, engine: Engine = P, *cards: dict[str, Any]) -> None:
@@ -71,14 +73,14 @@ async def test_one_good_check_takes_an_engine_in() -> None:
 async def test_it_takes_several_bad_ones_in_a_row_to_take_it_out() -> None:
     rig = Rig(failures=3)
     gone = EngineUnreachable("gone", engine=P.id)
-    for reply, times in ((Script(), 1), (gone, 2), (Script(), 1), (gone, 3), (Script(), 1)):
+    for reply, times in ((Script(), 1), (gone, 2), (Script(), 1), (gone, 3), (Script(), 1), (gone, 1), (Script(), 2)):
         rig.client.on("/health", reply=reply, times=times)
     rig.client.on("/v1/models", reply=models(card()))
     member, seen = rig.fleet.members[P.id], []
-    for _ in range(8):
+    for _ in range(11):
         await rig.check()
         seen.append(member.up)
-    assert seen == [True, True, True, True, True, True, False, True]
+    assert seen == [True] * 6 + [False] * 4 + [True], "one good check among bad ones does not bring it back"
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from gateway.store.codec import (
 from tests.contract.store.samples import START, new_record
 
 text = st.text(max_size=12)
+filled = st.text(min_size=1, max_size=12)
 seconds = st.floats(allow_nan=False, allow_infinity=False)
 json_objects = st.none() | st.dictionaries(text, st.none() | st.integers() | seconds | text | st.lists(st.integers()))
 records = st.builds(
@@ -38,9 +39,9 @@ records = st.builds(
     decode=text,
     created_at=st.shared(seconds, key="created"),
     updated_at=st.shared(seconds, key="created"),
-    prefill=st.none() | text,
-    unsplit=st.none() | text,
-    client_request_id=st.none() | text,
+    prefill=st.none() | filled,
+    unsplit=st.none() | filled,
+    client_request_id=st.none() | filled,
     handoff=json_objects,
     handoff_expires_at=st.none() | seconds,
     timings=st.dictionaries(text, seconds, max_size=4),

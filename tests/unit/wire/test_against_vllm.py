@@ -12,8 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.wire import ClientRequest, decode_body, parse, prefill_body, unsplit_reason
+from common.errors import BadRequest
+from gateway.wire import ClientRequest, check_fields, decode_body, parse, prefill_body, unsplit_reason
 from gateway.wire.legs import takes_prompt_ids
+from gateway.wire.limits import CHECKS
 from gateway.wire.parts import MEDIA_KEYS, TEXT_TYPES
 from gateway.wire.request import CHAT, COMPLETIONS
 from tests.unit.wire.bodies import ENDPOINTS, body_of, request_of
@@ -281,3 +283,29 @@ def test_every_kind_of_media_that_vllm_knows_is_seen() -> None:
 
     assert TEXT_PART_TYPES | {"tool_reference"} == TEXT_TYPES
     assert set(MM_PARSER_MAP) - TEXT_TYPES == MEDIA_KEYS
+
+
+loose = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 3),
+    st.sampled_from([0.0, 1.0, 2.5, 1e300, "1", " 2 ", "2.0", "1e1", "x", "", "true", "Yes", "off", "1_0", 2**70]),
+    st.lists(st.one_of(st.integers(0, 9), st.sampled_from(["1", "a", 2.0, 2.5, None])), max_size=2),
+    st.dictionaries(st.sampled_from(["json", "regex"]), st.just("a"), max_size=1),
+)
+
+
+@given(data=st.data(), endpoint=st.sampled_from(ENDPOINTS), value=loose)
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_gateway_refuses_no_field_that_vllm_takes(data: st.DataObject, endpoint: str, value: Any) -> None:
+    """The other way round it may: what it lets through in doubt, an engine refuses."""
+    from vllm.exceptions import VLLMValidationError
+
+    refusals = (ValueError, TypeError, VLLMValidationError, AttributeError)  # the last is a 500: `structured_outputs`
+    name = data.draw(st.sampled_from(sorted(CHECKS[endpoint == CHAT])))
+    request = request_of(endpoint, **{name: value})
+    try:
+        check_fields(request)
+    except BadRequest:
+        with pytest.raises(refusals):
+            vllm_request(endpoint, decode_body(request, None, None))

@@ -1,0 +1,102 @@
+"""HTTP/1.1 as uvicorn speaks it, with bounds of our own and OpenAI's error shape for what is no HTTP request.
+
+uvicorn's protocol takes headers of any length, waits for them for ever, and answers nonsense in plain text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from common.errors import BodyTimeout, DuetError, HeadersTooLarge, MalformedBody
+from gateway.wire.errors import error_reply
+
+
+class MalformedRequest(MalformedBody):
+    """What came is not an HTTP request."""
+
+    code = "malformed_request"
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection. Its bounds are set by `bounded`; times in seconds."""
+
+    max_header_bytes: int
+    headers_within: float
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._head_bytes = 0
+        self._in_head = True
+        self._head_deadline: asyncio.TimerHandle | None = None
+        self._fault: DuetError | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._has_head()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._fault is not None:
+            return  # refused already, and on its way to be closed
+        if self._in_head and self._head_deadline is None:
+            self._expect_head()
+        before = self._head_bytes
+        super().data_received(data)
+        if self._in_head and self._fault is None:
+            self._head_bytes = before + len(data)
+            if self._head_bytes > self.max_header_bytes:
+                self._refuse(self._too_large(self._head_bytes))
+
+    def on_headers_complete(self) -> None:
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if size > self.max_header_bytes:
+            self._fault = self._too_large(size)
+            raise ValueError(self._fault.message)  # the parser ends, and send_400_response is next
+        self._in_head, self._head_bytes = False, 0
+        self._has_head()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._in_head = True
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(self._fault or MalformedRequest("this is not an HTTP/1.1 request"))
+
+    def _expect_head(self) -> None:
+        self._head_deadline = self.loop.call_later(self.headers_within, self._late)
+
+    def _has_head(self) -> None:
+        if self._head_deadline is not None:
+            self._head_deadline.cancel()
+            self._head_deadline = None
+
+    def _late(self) -> None:
+        self._refuse(BodyTimeout(f"the request's headers were not whole within {self.headers_within:g} s"))
+
+    def _too_large(self, size: int) -> HeadersTooLarge:
+        return HeadersTooLarge(
+            f"the request line and headers have {size} bytes or more; expected at most {self.max_header_bytes}"
+        )
+
+    def _refuse(self, error: DuetError) -> None:
+        """Says why and closes; an answer that is on its way is cut: its client sent nonsense after its request."""
+        self._fault = error
+        self._has_head()
+        if self.cycle is None or self.cycle.response_complete:
+            status, headers, body = error_reply(error)
+            lines = [name + b": " + value + b"\r\n" for name, value in (*headers, (b"connection", b"close"))]
+            self.transport.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", body]))
+        self.transport.close()
+
+
+def bounded(*, max_header_bytes: int, headers_within: float) -> type[BoundedProtocol]:
+    """A protocol class for uvicorn, which makes one for each connection."""
+    bounds = {"max_header_bytes": max_header_bytes, "headers_within": headers_within}
+    return type("Bounded", (BoundedProtocol,), bounds)

@@ -1,0 +1,42 @@
+"""Hears which of this replica's requests others want ended, and ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from common.errors import StoreUnavailable
+from common.tasks import end
+from gateway.dispatch.coordinator import Coordinator
+from gateway.store.port import Store
+
+log = logging.getLogger(__name__)
+
+AGAIN_AFTER = 0.5
+"""Seconds until the store is asked again after it went away."""
+
+
+class CancelListener:
+    def __init__(self, store: Store, coordinator: Coordinator, replica: str) -> None:
+        self._store = store
+        self._coordinator = coordinator
+        self._replica = replica
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            await end(self._task)
+            self._task = None
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                async for request_id in self._store.asked_cancels(self._replica):
+                    if self._coordinator.cancel(request_id):
+                        log.info("request %s is cancelled, as another replica asked", request_id)
+            except StoreUnavailable as e:
+                log.debug("cancellations are not heard for now: %s", e.message)
+            await asyncio.sleep(AGAIN_AFTER)

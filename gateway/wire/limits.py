@@ -1,0 +1,99 @@
+"""What is refused before any engine is asked, because only decode would refuse it.
+
+Prefill is not sent what shapes the answer only, or other values of it (`legs.py`). So a wrong value there would cost a
+prefill, whose KV then waits for nobody: vLLM frees it for what its handler refuses, and not for a field of a
+wrong type. Where vLLM reads loosely (`"2"`, `2.0` and 2 are one integer) so does this; in doubt the engine decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from common.errors import BadRequest
+from gateway.wire.request import CHAT, ClientRequest
+
+SHOWN = 80
+"""Bytes of a wrong value that its error message shows."""
+
+_TRUTHS = frozenset({"true", "false", "t", "f", "yes", "no", "y", "n", "on", "off", "1", "0"})
+
+
+def check_fields(request: ClientRequest) -> None:
+    """Raises BadRequest, naming the field, for what every engine refuses and prefill would not see."""
+    for name, (check, expected) in CHECKS[request.endpoint == CHAT].items():
+        raw = request.fields.get(name)
+        if raw is None or bytes(raw) == b"null":
+            continue
+        try:
+            good = check(msgspec.json.decode(raw))
+        except (msgspec.DecodeError, RecursionError):
+            good = False
+        if not good:
+            shown = bytes(raw)[:SHOWN].decode("utf-8", "replace")
+            raise BadRequest(f"{name} is {shown}; expected {expected}", param=name)
+
+
+def check_budget(request: ClientRequest, max_model_len: int | None) -> None:
+    """Raises BadRequest for more output tokens than the model's whole context: on prefill it would pass, where it is
+    one. None for a length that no engine tells. The words are vLLM's, which cuts a smaller budget to what fits."""
+    name = "max_tokens"
+    if request.endpoint == CHAT and request.given("max_completion_tokens"):
+        name = "max_completion_tokens"
+    asked = request.integer(name)
+    if asked is not None and max_model_len is not None and asked > max_model_len:
+        raise BadRequest(
+            f"{name}={asked} cannot be greater than max_model_len={max_model_len}. Please request fewer output tokens.",
+            param=name,
+        )
+
+
+def _integer(value: Any) -> bool:
+    if isinstance(value, str):
+        return re.fullmatch(r"\s*[+-]?[0-9_]+(\.0*)?\s*", value) is not None
+    return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+
+
+def _truth(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.lower() in _TRUTHS
+    return isinstance(value, int | float) and value in (0, 1)
+
+
+def _integers(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_integer, value))
+
+
+def _strings(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, list) and all(isinstance(v, str) for v in value))
+
+
+def _object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+Check = tuple[Callable[[Any], bool], str]
+_INTEGER: Check = (_integer, "an integer")
+_INTEGERS: Check = (_integers, "a list of integers")
+_TRUTH: Check = (_truth, "true or false")
+
+_COMMON: dict[str, Check] = {
+    "max_tokens": _INTEGER,
+    "min_tokens": _INTEGER,
+    "n": _INTEGER,
+    "ignore_eos": _TRUTH,
+    "echo": _TRUTH,
+    "return_token_ids": _TRUTH,
+    "stop": (_strings, "a string or a list of strings"),
+    "stop_token_ids": _INTEGERS,
+    "allowed_token_ids": _INTEGERS,
+    "structured_outputs": (_object, "an object"),
+}
+CHECKS: dict[bool, dict[str, Check]] = {
+    True: {**_COMMON, "max_completion_tokens": _INTEGER, "logprobs": _TRUTH, "top_logprobs": _INTEGER},
+    False: {**_COMMON, "logprobs": _INTEGER},
+}
+"""By whether the request is a chat."""

@@ -1,0 +1,91 @@
+"""What comes in before it is a request: nonsense, endless headers, bodies that never come. Each has OpenAI's shape."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from httpx import URL
+
+from gateway.api.protocol import bounded
+from gateway.bootstrap import build
+from gateway.settings import Settings
+from tests.integration.conftest import World
+from tests.integration.test_errors import error_of
+from tests.serving import serving
+
+Exchange = Callable[[bytes], Awaitable[bytes]]
+WITHIN = 0.3
+"""Seconds that headers, and each part of a body, may take."""
+
+
+@pytest.fixture
+async def exchange(world: World) -> AsyncIterator[Exchange]:
+    """Sends bytes on a connection of their own and gives all that comes back until it is closed."""
+    await world.engines()
+    assert world.prefill is not None
+    assert world.decode is not None
+    settings = Settings(
+        _env_file=None,  # type: ignore[call-arg]
+        prefill=(world.prefill[1],),
+        decode=(world.decode[1],),
+        redis_url=world.redis_url,
+        redis_prefix=world.prefix,
+        receive_timeout=WITHIN,
+    )
+    http = bounded(max_header_bytes=4096, headers_within=WITHIN)
+
+    async def talk(sent: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection(URL(url).host, URL(url).port)
+        writer.write(sent)
+        try:
+            return await asyncio.wait_for(reader.read(), 10)
+        finally:
+            writer.close()
+            await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+
+    async with serving(build(settings), http) as url:
+        yield talk
+
+
+def seen(answer: bytes) -> tuple[int, str | None]:
+    """Status and code of an error reply, whose shape is checked."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"content-type: application/json" in head.lower()
+    error: dict[str, Any] = error_of(json.loads(body))
+    return int(head.split()[1]), error["code"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "code"),
+    [
+        (b"\x16\x03\x01 this is TLS\r\n\r\n", 400, "malformed_request"),
+        (b"GET /health HTTP/9.9\r\n\r\n", 400, "malformed_request"),
+        (b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: many\r\n\r\n", 400, "malformed_request"),
+        (b"GET /health HTTP/1.1\r\nhost: x\r\nx-a: " + b"a" * 5000 + b"\r\n\r\n", 431, "headers_too_large"),
+        (b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nhost: x\r\n\r\n", 431, "headers_too_large"),
+        (b"GET /health HTTP/1.1\r\nhost: x\r\nx-a: " + b"a" * 90000, 431, "headers_too_large"),
+        (b"GET /health HTTP/1.1\r\nhost: x\r\nx-a: ", 408, "request_timeout"),
+        (b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 500\r\n\r\n{", 408, "request_timeout"),
+    ],
+    ids=["tls", "version", "length", "header", "url", "endless header", "slow header", "slow body"],
+)
+async def test_what_is_no_request_is_refused(exchange: Exchange, sent: bytes, status: int, code: str) -> None:
+    assert seen(await exchange(sent)) == (status, code)
+
+
+async def test_a_good_request_is_answered_and_the_next_on_the_same_connection_too(exchange: Exchange) -> None:
+    one = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
+    answer = await exchange(one + one.replace(b"host: x", b"host: x\r\nconnection: close"))
+    assert answer.count(b"200 OK") == 2
+
+
+async def test_other_content_types_are_415(world: World) -> None:
+    pair = await world.gateway()
+    reply = await pair.client.post("/v1/completions", content=b"a=1", headers={"content-type": "text/plain"})
+    assert reply.status_code == 415
+    assert error_of(reply.json())["code"] == "unsupported_media_type"
+    assert not pair.prefill.calls
