@@ -12,7 +12,7 @@ from common.clock import Clock
 from common.connectors import Connector
 from common.connectors.base import Handoff, HandoffContext, Order, PrefillReply
 from common.engine import Engine
-from common.errors import EngineRefused, HandoffExpired
+from common.errors import EngineBroken, EngineRefused, HandoffExpired
 from common.ids import leg_id
 from common.tasks import end
 from gateway.dispatch.deadlines import LegDeadlines
@@ -30,6 +30,8 @@ from gateway.wire import ClientRequest, Prefilled, decode_body, parse_prefill_re
 
 PREFILL_GRACE = 0.5
 """Seconds that an answer waits for the reply of a prefill that ran beside it: the KV has come, so the reply is due."""
+ARRIVES_WITHIN = 30.0
+"""Seconds after prefill's reply in which KV, that decode fetches at once, may still be on its way to a busy one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +105,28 @@ class Attempt:
         handoff = self._parts.connector.handoff(ctx, None)
         prefill = self._prefill = asyncio.create_task(self._prefill_beside(ctx, handoff))
         decode = asyncio.create_task(self._decode(handoff))
+        lost = asyncio.create_task(self._until_lost(ctx.prefill))
+        running: set[asyncio.Task[Any]] = {prefill, decode, lost}
         try:
-            done, _ = await asyncio.wait({prefill, decode}, return_when=asyncio.FIRST_COMPLETED)
-            if decode not in done:
-                prefill.result()
-            return await decode
+            while True:
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                if decode in done:
+                    return decode.result()
+                for leg in done:
+                    leg.result()
         finally:
-            await end(prefill, decode)
+            await end(prefill, decode, lost)
+
+    async def _until_lost(self, prefill: Engine) -> None:
+        """Raises EngineBroken when prefill is lost while its KV may still be on its way: decode would wait for it in
+        silence. A stream that has begun has its KV; a whole answer shows no beginning, so there time must tell."""
+        await self._parts.fleet.lost(prefill.id).wait()
+        now, since = self._parts.clock.monotonic(), self._prefilled_at
+        arrived = not self._request.stream and since is not None and now - since > ARRIVES_WITHIN
+        if self.first_byte_at is None and not arrived:
+            raise EngineBroken(
+                f"prefill engine {prefill.id} was lost while decode waited for its KV", engine=prefill.id
+            )
 
     async def _prefill_beside(self, ctx: HandoffContext, handoff: Handoff) -> None:
         prefilled = await self._call_prefill(ctx)

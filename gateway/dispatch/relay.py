@@ -19,6 +19,8 @@ _SSE = (
     (b"x-accel-buffering", b"no"),  # asks proxies in between not to collect what must flow
 )
 
+_USAGE = b'"usage"'
+
 Started = Callable[[], None]
 """Called once, right before the first byte leaves."""
 CachedTokens = Callable[[], Awaitable[int | None]]
@@ -45,10 +47,11 @@ async def relay_stream(
     Whoever catches it looks at `sink.started` to know whether a status can still be sent.
     """
     events = EventStream(engine.id)
-    held = b""
+    held = tail = b""
     async for chunk in reply.chunks():
-        if b'"usage"' in chunk and events.cached_tokens is None:
+        if events.cached_tokens is None and _USAGE in tail + chunk:
             events.cached_tokens = await cached_tokens()
+        tail = chunk[-len(_USAGE) :]
         ready = events.feed(chunk)
         if not sink.started:
             held += ready

@@ -127,7 +127,8 @@ class Serving:
                 ending = await self._attempt.go()
             except EngineError as error:
                 part = part_of(error, self._prefill)
-                self._suspicion.raised(error, midway=self._sink.started)
+                if part is not Part.DECODE or self._prefill_is_there():
+                    self._suspicion.raised(error, midway=self._sink.started)
                 route = None if self._sink.started else self._next(part, error)
                 if route is None:
                     raise
@@ -140,6 +141,10 @@ class Serving:
     def _prefill(self) -> str | None:
         prefill = self._attempt.route.prefill
         return prefill.id if prefill is not None else None
+
+    def _prefill_is_there(self) -> bool:
+        """A decode whose prefill has died fails too, after a while, because the KV does not come."""
+        return self._prefill is None or self._parts.fleet.members[self._prefill].up
 
     def _next(self, part: Part, error: EngineError) -> Route | None:
         """The next attempt's engines; None if there is to be none."""

@@ -115,6 +115,10 @@ class Fleet:
             self._metrics.breaker_opened.labels(engine).inc()
             log.warning("engine %s gets no requests for a while: %s", engine, fault)
 
+    def lost(self, engine: str) -> asyncio.Event:
+        """Is set once the engine is found to be gone, or back as another, from now on."""
+        return self.members[engine].lost
+
     def look_soon(self) -> None:
         """A look at the shared load beside whatever goes on, unless one is under way: who admits a request wants the
         next one to know what other replicas admitted meanwhile."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -33,6 +34,13 @@ class Member:
     """Requests of all replicas, as the store counted them at the last look."""
     local_at_look: int = 0
     """`local` when that look was taken, so that `load` adds what came since and counts nothing twice."""
+
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set, and replaced by a new one, when the engine goes out or comes back as another: what it held is gone."""
+
+    def lose(self) -> None:
+        self.lost.set()
+        self.lost = asyncio.Event()
 
     @property
     def load(self) -> int:

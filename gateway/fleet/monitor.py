@@ -90,6 +90,7 @@ class Monitor:
         learnt = {**self._given, **self._connector.learn(engine, reply.body)}
         if learnt != engine.facts:
             self.member.engine = replace(engine, facts=learnt)
+            self.member.lose()
             log.info("prefill engine %s is now known as %s", engine.id, learnt)
 
     def _passed(self) -> None:
@@ -108,6 +109,7 @@ class Monitor:
         member.failures, member.successes = member.failures + 1, 0
         if member.up and member.failures >= self._failures:
             member.up = False
+            member.lose()
             log.warning("%s engine %s is out: %s", member.engine.role.value, member.engine.id, fault)
         if not member.up:
             member.fault = fault

@@ -244,3 +244,34 @@ async def test_a_gateway_that_stood_still_trusts_no_handoff_from_before() -> Non
     assert decode.json["kv_transfer_params"]["remote_request_id"] == "cmpl-r1-2-prefill-0"
     assert rig.count("duet_retries_total", after="handoff") == 1
     assert rig.count("duet_engine_failures_total", engine=PREFILL.id) == 0, "it was no fault of the engine"
+
+
+async def test_a_decode_whose_prefill_died_is_not_to_blame() -> None:
+    rig = four()
+    rig.client.on(leg="prefill", reply=prefilled())
+
+    def dies(_: object) -> Script:
+        for engine in (PREFILL, PREFILL_2):
+            rig.fleet.members[engine.id].up = engine is PREFILL_2
+        return FAULT
+
+    rig.client.on(leg="decode", reply=dies, times=1)
+    rig.client.on(leg="decode", reply=answered())
+    await rig.ask()
+    assert [rig.count("duet_engine_failures_total", engine=e.id) for e in FOUR] == [0] * 4
+    assert rig.count("duet_retries_total", after="decode") == 1
+
+
+async def test_prefills_cached_tokens_are_in_usage_however_the_stream_is_cut() -> None:
+    usage = {"prompt_tokens": 110, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 110}}
+    last = b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n"
+    middle = last.index(b"usage") + 2
+    rig = Rig()
+    reply = json.loads(b"".join(p for p in prefill_reply().parts if isinstance(p, bytes)))
+    reply["usage"]["prompt_tokens_details"] = {"cached_tokens": 64}
+    rig.client.on(leg="prefill", reply=json_reply(reply))
+    rig.client.on(leg="decode", reply=streamed("one", last[:middle], last[middle:]))
+    sink = await rig.ask(stream=True, stream_options={"include_usage": True})
+    assert b'"cached_tokens":64' in sink.body
+    record = await record_of(rig)
+    assert record.usage["prompt_tokens_details"] == {"cached_tokens": 64}

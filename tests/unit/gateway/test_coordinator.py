@@ -17,6 +17,7 @@ from common.errors import (
     StoreUnavailable,
 )
 from common.ids import RandomIds
+from gateway.dispatch.attempt import ARRIVES_WITHIN
 from gateway.dispatch.policy import Policies
 from gateway.lifecycle import State
 from gateway.store.reaper import Reaper
@@ -130,6 +131,55 @@ async def test_one_failing_leg_of_two_ends_the_other(failing: str) -> None:
     assert other.left.is_set()
     assert await state_of(rig) is State.FAILED
     assert rig.loads() == [0, 0]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_prefill_that_is_lost_ends_a_decode_that_waits_for_its_kv(stream: bool) -> None:
+    """Prefill has answered, its KV is not there yet, and its engine dies: decode would be silent until its deadline."""
+    rig = Rig(kv=Together(), policies=Policies(attempts=1))
+    rig.client.on(leg="prefill", reply=prefill_reply(None))
+    rig.client.on(leg="decode", reply=Script(before=(asyncio.Event(),)))
+    run = asyncio.create_task(rig.ask(stream=stream))
+    await until(lambda: rig.client.posts_of("decode"))
+    rig.fleet.members[PREFILL.id].lose()
+    with pytest.raises(EngineBroken, match="lost while decode waited"):
+        await asyncio.wait_for(run, 5)
+    assert rig.client.posts_of("decode")[0].left.is_set()
+    assert await state_of(rig) is State.FAILED
+    assert rig.loads() == [0, 0]
+
+
+async def test_a_prefill_that_is_lost_after_decode_began_changes_nothing() -> None:
+    rig = Rig(kv=Together())
+    gate = asyncio.Event()
+    rig.client.on(leg="prefill", reply=prefill_reply(None))
+    rig.client.on(leg="decode", reply=streamed("one", gate, "two"))
+    sink = KeptSink()
+    run = asyncio.create_task(rig.ask(sink=sink, stream=True))
+    await until(lambda: sink.body)
+    rig.fleet.members[PREFILL.id].lose()
+    await until(lambda: True)
+    gate.set()
+    await asyncio.wait_for(run, 5)
+    assert sink.body.endswith(b"data: [DONE]\n\n")
+    assert await state_of(rig) is State.FINISHED
+
+
+async def test_a_prefill_that_is_lost_long_after_its_reply_leaves_a_whole_answer_alone() -> None:
+    rig = Rig(kv=Together())
+    gate = asyncio.Event()
+    answer = answered("hi")
+    rig.client.on(leg="prefill", reply=prefill_reply(None))
+    rig.client.on(leg="decode", reply=Script(answer.parts, answer.status, answer.headers, before=(gate,)))
+    sink = KeptSink()
+    run = asyncio.create_task(rig.ask(sink=sink))
+    await until(lambda: rig.client.posts_of("decode") and not rig.fleet.members[PREFILL.id].local)
+    rig.clock.advance(ARRIVES_WITHIN + 1)
+    rig.fleet.members[PREFILL.id].lose()
+    await until(lambda: True)
+    gate.set()
+    await asyncio.wait_for(run, 5)
+    assert json.loads(sink.body)["choices"][0]["text"] == "hi"
 
 
 async def test_an_answer_that_is_whole_stays_so_whatever_prefill_says_after_it() -> None:

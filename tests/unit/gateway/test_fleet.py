@@ -77,7 +77,9 @@ async def test_it_takes_several_bad_ones_in_a_row_to_take_it_out() -> None:
         rig.client.on("/health", reply=reply, times=times)
     rig.client.on("/v1/models", reply=models(card()))
     member, seen = rig.fleet.members[P.id], []
+    lost = rig.fleet.lost(P.id)
     for _ in range(11):
+        assert lost.is_set() is (not member.up and bool(seen))
         await rig.check()
         seen.append(member.up)
     assert seen == [True] * 6 + [False] * 4 + [True], "one good check among bad ones does not bring it back"
@@ -157,9 +159,13 @@ async def test_an_engine_that_comes_back_with_another_identity_is_known_by_it() 
         rig.client.on("/query", reply=json_reply({"0": {"engine_id": id_, "worker_addr": {}}}), times=1)
     rig.client.on("/query", reply=Script(status=503))
     member, seen = rig.fleet.members[prefill.id], []
+    lost = []
     for _ in range(4):
+        before = rig.fleet.lost(prefill.id)
         await rig.check(prefill)
         seen.append((member.up, member.engine.facts["engine_id.0"]))
+        lost.append(before.is_set())
+    assert lost == [True, True, False, True], "known for the first time, known anew, the same, out"
     assert seen == [(True, "one"), (True, "two"), (True, "two"), (False, "two")], "two failures take it out"
     assert {engine.url for engine, call in rig.client.calls if call.path == "/query"} == {"http://127.0.0.1:8999"}
     assert member.engine.facts["bootstrap_port"] == "8999"
