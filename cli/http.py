@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 URL = "http://127.0.0.1:8000"
 CONNECT_WITHIN = 5.0
+MOST = 64 * 2**20
+"""Bytes of one answer."""
 
 
 class Refused(Exception):
@@ -36,6 +39,19 @@ def expect_ok(reply: httpx.Response) -> None:
     except (ValueError, KeyError, TypeError):
         message = reply.text.strip()[:200] or reply.reason_phrase
     raise Refused(f"{reply.status_code}: {message}")
+
+
+def get(client: httpx.Client, path: str, *, within: float, **params: Any) -> httpx.Response:
+    """One answer, whole. Raises Refused for one that is not there within so many seconds, or has no end."""
+    import httpx
+
+    until, body = time.monotonic() + within, bytearray()
+    with client.stream("GET", path, params=params) as reply:
+        for part in reply.iter_bytes():
+            body += part
+            if len(body) > MOST or time.monotonic() > until:
+                raise Refused(f"{reply.url} did not end within {within:g} s and {MOST} bytes")
+    return httpx.Response(reply.status_code, content=bytes(body), request=reply.request)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.http import URL, Refused, calling, expect_ok
+from cli.http import URL, Refused, calling, expect_ok, get
 
 if TYPE_CHECKING:
     import httpx
@@ -23,7 +23,9 @@ NEWEST = 200
 """Requests that are looked at: all replicas' newest ones. Counts by state are of these."""
 SHOWN = 10
 ID_WIDTH = 24
-"""Characters of a request's id: it is there to be copied."""
+"""Characters of a request's id: it is there to be copied, where there is room for it."""
+MIN_WIDTHS = {"request": 8, "state": 10, "age": 6, "engine": 21, "role": 7, "load": 4, "error": 16, "fault": 16}
+"""Characters that a column keeps in a narrow terminal."""
 WIDTH = 160
 """Characters of a line where there is no terminal to ask."""
 LIVE = ("accepted", "prefilling", "prefilled", "decoding")
@@ -92,8 +94,8 @@ def live(console: Any, first: Status, again: Callable[[], Status], interval: flo
 
 def look(client: httpx.Client) -> Status:
     """Raises Refused if the server refuses, or is no Duet gateway."""
-    topology = _object(client.get("/admin/topology"), "engines")
-    requests = _object(client.get("/admin/requests", params={"limit": NEWEST}), "requests")
+    topology = _object(get(client, "/admin/topology", within=ANSWER_WITHIN), "engines")
+    requests = _object(get(client, "/admin/requests", within=ANSWER_WITHIN, limit=NEWEST), "requests")
     return Status(topology, requests["requests"])
 
 
@@ -158,7 +160,7 @@ def _table(*columns: str) -> Any:
             justify="right" if name in ("load", "age") else "left",
             overflow="fold" if words else "ellipsis",
             no_wrap=not words,
-            min_width=ID_WIDTH if name == "request" else None,
+            min_width=MIN_WIDTHS.get(name),
         )
     return table
 

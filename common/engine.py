@@ -43,9 +43,17 @@ class Engine:
         try:
             parts = urlsplit(url)
             port = parts.port
-            facts = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+            said = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+            facts = dict(said)
+            if len(facts) < len(said):
+                raise ValueError("its query says one thing twice")
+            if port == 0:
+                raise ValueError("port 0 is none")
+            if parts.username is not None or parts.password is not None:
+                raise ValueError("a user or password in it would not be sent (an engine's key is a setting of its own)")
         except ValueError as e:
-            raise ConfigurationError(f"{role} engine URL {url!r}: {e}; expected http://host:port") from None
+            shown = url if "@" not in url else "…@" + url.rpartition("@")[2]
+            raise ConfigurationError(f"{role} engine URL {shown!r}: {e}; expected http://host:port") from None
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment:
             raise ConfigurationError(f"{role} engine URL {url!r}: expected http://host:port")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname

@@ -7,6 +7,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import uvicorn
@@ -58,8 +59,9 @@ def engines_of(settings: Settings, kv: Connector) -> list[Engine]:
             raise ConfigurationError(f"no {role.value} engine: expected --{role.value} URL or DUET_{role.name}")
         for url in dict.fromkeys(urls):
             engine = Engine.at(url, role)
-            if engine.id in found:
-                engine = Engine.at(url, Role.BOTH)
+            other = found.get(engine.id)
+            if other is not None:
+                engine = _once(engine, other)
             unknown = set(engine.facts) - set(kv.options)
             if unknown:
                 known = ", ".join(kv.options) or "nothing"
@@ -70,6 +72,17 @@ def engines_of(settings: Settings, kv: Connector) -> list[Engine]:
                 kv.lookup(engine)  # finds a wrong option before anything is started
             found[engine.id] = engine
     return list(found.values())
+
+
+def _once(engine: Engine, other: Engine) -> Engine:
+    """One engine out of two mentions of it. Raises ConfigurationError if they say different things."""
+    facts = {**other.facts, **engine.facts}
+    if engine.url != other.url or any(facts[name] != value for name, value in other.facts.items()):
+        raise ConfigurationError(
+            f"engine {engine.id} is named twice, as {other.url} {dict(other.facts)} and as {engine.url} "
+            f"{dict(engine.facts)}; expected the same of both"
+        )
+    return replace(engine, role=engine.role if engine.role is other.role else Role.BOTH, facts=facts)
 
 
 def store_of(settings: Settings) -> Store:

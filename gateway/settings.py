@@ -32,6 +32,7 @@ class Settings(BaseSettings):
     kv_lease: float | None = Field(
         None,
         gt=0,
+        allow_inf_nan=False,
         description="how long prefill keeps KV that nobody fetched, as the engines are configured; "
         "the connector's own default if not set",
     )

@@ -43,7 +43,7 @@ def engines(settings: Settings, kv: Connector | None) -> tuple[list[Engine], lis
             found[engine.id] = engine if other is None or other.role is role else Engine.at(url, Role.BOTH)
     if not wrong and kv is not None:
         try:
-            engines_of(settings, kv)  # knows what else the connector wants of a URL
+            found = {engine.id: engine for engine in engines_of(settings, kv)}
         except ConfigurationError as e:
             wrong.append(e.message)
     legs = [f"{sum(e.role.serves(leg) for e in found.values())} {leg.value}" for leg in (Role.PREFILL, Role.DECODE)]

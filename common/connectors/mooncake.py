@@ -12,6 +12,7 @@ so it is chosen by the transfer id and told to prefill in a header.
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -104,14 +105,14 @@ class MooncakeConnector(Connector):
     def engine_env(self, *, host: str, side_port: int) -> dict[str, str]:
         return {
             "VLLM_MOONCAKE_BOOTSTRAP_PORT": str(side_port),
-            "VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT": str(int(self.lease)),
+            "VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT": str(math.ceil(self.lease)),
         }
 
 
 def _bootstrap(prefill: Engine) -> str:
     """`http://host:port`. Raises ConfigurationError for a port in the URL that is none."""
     port = prefill.facts.get(_PORT, str(BOOTSTRAP_PORT))
-    if not port.isdigit() or not 1 <= int(port) <= 65535:
+    if not (port.isascii() and port.isdigit()) or not 1 <= int(port) <= 65535:
         raise ConfigurationError(f"{_PORT}={port!r} of engine {prefill.id}: expected a port from 1 to 65535")
     host = urlsplit(prefill.url).hostname or ""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

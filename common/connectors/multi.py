@@ -35,6 +35,7 @@ class MultiConnector(Connector):
             )
         self.parts = tuple(parts)
         self._carrier = carriers[0] if carriers else parts[0]
+        self.carries = self._carrier.carries
         self.order = self._carrier.order
         self.cancel = self._carrier.cancel
         self.one_request_id = self._carrier.one_request_id

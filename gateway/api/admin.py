@@ -93,7 +93,8 @@ async def _known(services: Services, request_id: str) -> Record:
     record = await services.store.get(bare_id(request_id))
     if record is None:
         raise RequestNotFound(
-            f"request {request_id!r:.200} is not known: it was never admitted, or its record's time is over"
+            f"request {request_id!r:.200} is not known under that x-duet-request-id: it was never admitted, or its "
+            "record's time is over"
         )
     return record
 

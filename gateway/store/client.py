@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.client import Pipeline
@@ -44,6 +45,7 @@ def client_from_url(url: str) -> Redis:
     a port should be.
     """
     try:
+        _expect_database(url)
         pool = BlockingConnectionPool.from_url(
             url,
             max_connections=MAX_CONNECTIONS,
@@ -63,6 +65,14 @@ def client_from_url(url: str) -> Redis:
     redis = Redis(connection_pool=pool)
     redis.auto_close_connection_pool = True
     return redis
+
+
+def _expect_database(url: str) -> None:
+    """redis-py takes a path that is no number for database 0."""
+    parts = urlsplit(url)
+    database = parts.path.strip("/")
+    if parts.scheme != "unix" and database and not (database.isascii() and database.isdigit()):
+        raise ValueError
 
 
 class Client:

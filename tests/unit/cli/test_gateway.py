@@ -111,6 +111,7 @@ def test_without_a_redis_it_brings_its_own(serve: Serve) -> None:
         ([], {"DUET_IDLE_TIMEOUT": "soon"}, "duet: DUET_IDLE_TIMEOUT: Input should be a valid number"),
         (["--prefill", "ftp://p"], {}, "prefill engine URL 'ftp://p': expected http://host:port"),
         (["--redis-url", "http://r"], {}, "the Redis URL cannot be used"),
+        (["--redis-url", "redis://r/abc"], {}, "the Redis URL cannot be used"),
     ],
 )
 def test_a_wrong_setting_is_one_line(

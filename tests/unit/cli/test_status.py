@@ -219,3 +219,21 @@ def test_live_it_shows_each_look_and_says_when_one_fails() -> None:
     assert "r8" in trouble
     assert "r9" in last
     assert "what is below" not in last
+
+
+def test_an_answer_without_end_is_given_up(server: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.http.MOST", 100)
+    server.answers["/admin/topology"] = (200, b"[" * 101)
+    result = status(server)
+    assert result.exit_code == 1
+    assert "did not end within" in result.stderr
+
+
+def test_a_narrow_terminal_cuts_neither_state_nor_age() -> None:
+    failed = request("0123456789abcdef01234567", "prefilling", error={"message": "the engine is gone"})
+    console = Console(file=io.StringIO(), width=80)
+    console.print(module.view(Status(TOPOLOGY, [failed]), now=1234.0))
+    (row,) = [line for line in console.file.getvalue().splitlines() if line.startswith("0")]  # type: ignore[attr-defined]
+    assert "prefilling" in row
+    assert "1134 s" in row
+    assert "gone" in console.file.getvalue()  # type: ignore[attr-defined]

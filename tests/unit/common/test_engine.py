@@ -47,3 +47,17 @@ def test_roles(role: Role, leg: Role, serves: bool) -> None:
 def test_the_query_holds_facts_for_the_connector() -> None:
     engine = Engine.at("http://e:1?bootstrap_port=8999&b=", Role.PREFILL)
     assert (engine.id, engine.url, engine.facts) == ("e:1", "http://e:1", {"bootstrap_port": "8999", "b": ""})
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://e:0", "port 0 is none"),
+        ("http://u:pw@e:1", "user or password"),
+        ("http://e:1?bootstrap_port=1&bootstrap_port=2", "one thing twice"),
+    ],
+)
+def test_what_would_be_changed_in_silence_is_refused(url: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said) as refused:
+        Engine.at(url, Role.PREFILL)
+    assert "pw" not in refused.value.message.replace("password", "")
