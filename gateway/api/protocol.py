@@ -30,6 +30,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._head_bytes = 0
         self._in_head = True
+        self._completed = False
+        """Whether a request ended in what has just arrived: then it was not all head."""
         self._head_deadline: asyncio.TimerHandle | None = None
         self._fault: DuetError | None = None
 
@@ -46,10 +48,10 @@ class BoundedProtocol(HttpToolsProtocol):
             return  # refused already, and on its way to be closed
         if self._in_head and self._head_deadline is None:
             self._expect_head()
-        before = self._head_bytes
+        was_in_head, self._completed = self._in_head, False
         super().data_received(data)
-        if self._in_head and self._fault is None:
-            self._head_bytes = before + len(data)
+        if was_in_head and self._in_head and not self._completed and self._fault is None:
+            self._head_bytes += len(data)
             if self._head_bytes > self.max_header_bytes:
                 self._refuse(self._too_large(self._head_bytes))
 
@@ -64,7 +66,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self._in_head = True
+        self._in_head = self._completed = True
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(self._fault or MalformedRequest("this is not an HTTP/1.1 request"))

@@ -16,8 +16,9 @@ FILTERS: tuple[tuple[str, filters.Filter], ...] = (
     ("answers its health checks", filters.up),
     ("is not draining", filters.not_draining),
     ("is left that has not failed at this request", filters.untried),
-    ("has not failed too often of late", filters.trusted),
 )
+PREFERENCES: tuple[filters.Filter, ...] = (filters.trusted,)
+"""Filters that hold where they leave somebody: an engine that failed of late is still better than none."""
 SCORERS: tuple[tuple[float, scorers.Scorer], ...] = ((1.0, scorers.least_loaded),)
 
 _EQUAL = 1e-9
@@ -40,6 +41,8 @@ class Picker:
                     f"no {wish.leg.value} engine for model {wish.model!r} {what}; engines looked at: {seen}"
                 )
             left = kept
+        for keep in PREFERENCES:
+            left = [c for c in left if keep(c, wish)] or left
         totals = [0.0] * len(left)
         for weight, score in SCORERS:
             for i, value in enumerate(score(left, wish)):

@@ -25,7 +25,10 @@ def check_shape(body: bytes) -> None:
         return
     left = _STRING.sub(b"", body).translate(None, _NO_BRACKETS)
     if len(left) > 2 * MAX_NESTED:
-        raise MalformedBody(f"the body has {len(left) // 2} lists and objects; expected at most {MAX_NESTED}")
+        raise MalformedBody(
+            f"the body is nested too deeply or too often: it has {len(left) // 2} lists and objects or more; "
+            f"expected at most {MAX_NESTED}"
+        )
     for _ in range(MAX_DEPTH):  # each turn takes the innermost ones away
         peeled = _INNERMOST.sub(b"", left)
         if len(peeled) == len(left):

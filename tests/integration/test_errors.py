@@ -117,7 +117,6 @@ async def test_an_error_event_as_the_first_event_has_a_status(pair: Pair, chat: 
     ("mode", "code"),
     [
         ("drop_midway", "engine_broken"),
-        ("no_done", "engine_broken"),
         ("error_event", "engine_error"),
         ("finish_error", "engine_broken"),
     ],
@@ -132,6 +131,14 @@ async def test_a_failure_after_the_first_byte_is_an_event_and_an_end(pair: Pair,
     assert reply.text.endswith("data: [DONE]\n\n")
     assert reply.text.count("data: [DONE]") == 1
     await pair.record_in("failed", reply.headers["x-duet-request-id"])
+
+
+async def test_a_whole_stream_without_done_gets_one(pair: Pair) -> None:
+    pair.decode.rule("no_done")
+    reply = await pair.chat(stream=True, max_tokens=4)
+    assert events_of(reply.text)[-1]["choices"][0]["finish_reason"] == "length"
+    assert reply.text.count("data: [DONE]") == 1
+    await pair.record_in("finished", reply.headers["x-duet-request-id"])
 
 
 async def test_a_silent_engine_is_given_up(world: World) -> None:

@@ -83,6 +83,18 @@ async def test_a_good_request_is_answered_and_the_next_on_the_same_connection_to
     assert answer.count(b"200 OK") == 2
 
 
+@pytest.mark.parametrize("parts", [1, 2, 7])
+async def test_a_long_body_is_no_long_header(exchange: Exchange, parts: int) -> None:
+    """Whole bodies, and the ends of bodies, arrive in pieces far longer than headers may be."""
+    body = json.dumps({"model": "sim", "prompt": "x", "max_tokens": 1, "pad": "x" * 30_000}).encode()
+    head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n"
+    step = -(-len(body) // parts)
+    pieces = [body[at : at + step] for at in range(0, len(body), step)]
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+    answer = await exchange(head + b"\r\n" + chunks + head + b"connection: close\r\n\r\n" + chunks)
+    assert answer.count(b"200 OK") == 2
+
+
 async def test_other_content_types_are_415(world: World) -> None:
     pair = await world.gateway()
     reply = await pair.client.post("/v1/completions", content=b"a=1", headers={"content-type": "text/plain"})

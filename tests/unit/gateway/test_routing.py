@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -63,3 +64,13 @@ def test_the_emptiest_wins_and_equals_take_turns_on_each_leg() -> None:
         seen[picker.pick([busy, a, b], PREFILL).engine.id] += 1
         seen[picker.pick(decode, Wish(Role.DECODE, "m")).engine.id] += 1
     assert seen == {a.engine.id: 5, b.engine.id: 5, decode[0].engine.id: 5, decode[1].engine.id: 5}
+
+
+def test_an_engine_that_failed_of_late_is_better_than_none_and_worse_than_any_other() -> None:
+    failed, good = replace(candidate(1), trusted=False), candidate(2, load=9)
+    assert Picker().pick([failed, good], PREFILL) is good
+    assert Picker().pick([failed], PREFILL) is failed
+    tried = Wish(Role.PREFILL, "m", tried=frozenset({good.engine.id}))
+    assert Picker().pick([failed, good], tried) is failed
+    with pytest.raises(NoRoutableEngine, match="is left that has not failed at this request"):
+        Picker().pick([good], tried)
