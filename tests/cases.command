@@ -1,0 +1,2 @@
+DUET_MAX_BODY_BYTES=1048576 DUET_ENGINE_API_KEY=sk-engines .venv/bin/duet gateway --port {port} --prefill {prefill1} --prefill {prefill2} --decode {decode1} --decode {decode2}
+DUET_MAX_BODY_BYTES=1048576 DUET_ENGINE_API_KEY=sk-engines .venv/bin/duet gateway --port {port} --connector mooncake --prefill {prefill1}?bootstrap_port={bootstrap1} --prefill {prefill2}?bootstrap_port={bootstrap2} --decode {decode1} --decode {decode2}
