@@ -29,6 +29,9 @@ TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 # skip and name it. By command, because Node may have come from elsewhere than Debian.
 DEBIAN := node:nodejs npm:npm
 
+# And libraries, in the same way: Mooncake's transfer engine is linked to the first, also where it goes over TCP.
+DEBIAN_LIBRARIES := libibverbs.so.1:libibverbs1
+
 # The clients of tests/conformance have environments of their own: pip cannot resolve them beside vLLM. Every version is
 # pinned, so there is nothing to resolve. clients.txt was made by `uv pip compile` of the names in its first line.
 CLIENTS := .clients
@@ -36,10 +39,10 @@ CLIENTS_PINS := tests/conformance/clients.txt
 NODE_CLIENTS := tests/conformance/node
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint clean debian clients
+.PHONY: help install run test cases lint bench-runner clean debian clients
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  ENGINES=cpu|gpu|none   which engines to install ($(ENGINES)); none is the gateway alone, in seconds"
 	@echo "  PORT=8000 MODEL=smollm2|tiny|FOLDER   for make run"
@@ -72,14 +75,21 @@ run: install ## model, Valkey, prefill, decode and gateway on 127.0.0.1:PORT
 test: install clients lint ## every check and every test, real vLLM included
 	$(BIN)/python -m pytest
 
+cases: install ## the black-box cases against the gateway, over fake engines
+	$(BIN)/python -m tests.cases $(CASES)
+
 lint: install ## ruff, mypy, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+bench-runner: install ## what the phase-aware runner adds to a decode step
+	$(BIN)/python -m tests.bench.runner
+
 debian:
-	@missing=$$(for pair in $(DEBIAN); do command -v $${pair%%:*} >/dev/null || echo $${pair#*:}; done); \
+	@missing=$$(for pair in $(DEBIAN); do command -v $${pair%%:*} >/dev/null || echo $${pair#*:}; done; \
+	  for pair in $(DEBIAN_LIBRARIES); do ldconfig -p 2>/dev/null | grep -qF "$${pair%%:*} " || echo $${pair#*:}; done); \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  apt-get -qq update && apt-get -qq install -y --no-install-recommends $$missing; \
 	fi

@@ -12,7 +12,7 @@ from common.engine import Role
 from common.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from engines.thinker.spec import Device
+    from engines.thinker.spec import Device, Runner
 
 SIDE_PORT_ABOVE = 1000
 
@@ -43,11 +43,14 @@ def thinker(
     served_name: Annotated[str | None, typer.Option(help="The model's name for clients.")] = None,
     connector: Annotated[str, typer.Option(help="KV connector; `none` for an engine outside a split.")] = DEFAULT,
     lease: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="How long prefill keeps KV that nobody fetched.")
+        float | None, typer.Option(min=0.1, metavar="SECONDS", help="How long prefill keeps KV that nobody fetched.")
     ] = None,
     side_port: Annotated[
         int | None, typer.Option(min=1, max=65535, help=f"The connector's own port [the port + {SIDE_PORT_ABOVE}].")
     ] = None,
+    runner: Annotated[
+        str, typer.Option(metavar="duet|stock", help="duet: models are told which rows are prompt. stock: plain vLLM.")
+    ] = "duet",
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     max_model_len: Annotated[int | None, typer.Option(min=1, help="Longest context in tokens.")] = None,
@@ -74,6 +77,7 @@ def thinker(
                 connector=None if connector.lower() == "none" else connector,
                 lease=lease,
                 side_port=side_port or _side_port(port),
+                runner=runner_named(runner),
                 device=device_named(device),
                 dtype=dtype,
                 max_model_len=max_model_len,
@@ -100,6 +104,13 @@ def device_named(name: str) -> Device:
         case "auto" | "cpu" | "cuda":
             return name
     raise ConfigurationError(f"--device {name!r}: expected auto, cpu or cuda")
+
+
+def runner_named(name: str) -> Runner:
+    match name:
+        case "duet" | "stock":
+            return name
+    raise ConfigurationError(f"--runner {name!r}: expected duet or stock")
 
 
 def _side_port(port: int) -> int:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from typing import NoReturn
 
 from common.connectors import Connector, connector
+from engines.runner.identity import PLUGIN, ROLE
+from engines.runner.runtime import WORKERS
+from engines.runner.serve import SERVER
 from engines.thinker.address import is_loopback, reached_at
 from engines.thinker.spec import EngineSpec
 
@@ -40,12 +43,14 @@ def command(spec: EngineSpec, *, device: str) -> list[str]:
     Raises ConfigurationError for a connector that is not known.
     """
     args = [
-        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+        *(sys.executable, "-m", SERVER if spec.runner == "stock" else "engines.runner.serve"),
         *("--model", spec.model, "--host", spec.host, "--port", str(spec.port), "--seed", str(spec.seed)),
         "--enable-prompt-tokens-details",  # `cached_tokens` in usage
     ]
     if spec.served_name is not None:
         args += ["--served-model-name", spec.served_name]
+    if spec.runner == "duet":
+        args += ["--worker-cls", WORKERS[device]]
     if spec.log_requests:
         args += ["--enable-log-requests"]
     if spec.connector is not None:
@@ -80,7 +85,11 @@ def environment(spec: EngineSpec, *, device: str) -> dict[str, str]:
         "DO_NOT_TRACK": "1",
         "PYTHONHASHSEED": "0",  # block hashes are then the same in every engine
         "VLLM_HOST_IP": address,
+        "VLLM_PLUGINS": ",".join([*_loaded_anyway(), PLUGIN]),
+        ROLE: spec.role.value,
     }
+    if spec.runner == "duet":
+        env["VLLM_USE_V2_MODEL_RUNNER"] = "0"  # the default where Triton works
     if spec.api_key is not None:
         env["VLLM_API_KEY"] = spec.api_key  # not on the command line, where others can read it
     if device == "cpu":
@@ -95,6 +104,13 @@ def environment(spec: EngineSpec, *, device: str) -> dict[str, str]:
     if spec.connector is not None and spec.side_port is not None:
         env |= _connector(spec).engine_env(host=address, side_port=spec.side_port)
     return env
+
+
+def _loaded_anyway() -> list[str]:
+    """Names of the plugins that vLLM loads while `VLLM_PLUGINS` is not set. Its endpoint plugins must be named there,
+    and then so must all others."""
+    groups = ("platform_plugins", "general_plugins", "io_processor_plugins", "stat_logger_plugins")
+    return sorted({plugin.name for group in groups for plugin in entry_points(group=f"vllm.{group}")})
 
 
 def exec_thinker(spec: EngineSpec) -> NoReturn:

@@ -9,6 +9,7 @@ from common.connectors import DEFAULT
 from common.engine import Role
 
 Device = Literal["auto", "cpu", "cuda"]
+Runner = Literal["duet", "stock"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,8 @@ class EngineSpec:
     lease: float | None = None
     side_port: int | None = None
     """A port of its own for the connector, where it needs one."""
+    runner: Runner = "duet"
+    """Whether models are told which rows are prompt (`engines/runner`), or stock vLLM runs as it is."""
     device: Device = "auto"
     dtype: str = "auto"
     max_model_len: int | None = None

@@ -37,6 +37,7 @@ def test_every_flag(execs: Exec) -> None:
     result = thinker(
         *("--role", "prefill", "--model", "/m", "--port", "9000", "--host", "0.0.0.0", "--served-name", "m"),
         *("--connector", "NixlConnector", "--lease", "12", "--side-port", "9500", "--device", "cpu"),
+        *("--runner", "stock"),
         *("--dtype", "bfloat16", "--max-model-len", "1024", "--max-num-seqs", "4", "--block-size", "64"),
         *("--kv-blocks", "100", "--api-key", "k", "--log-requests"),
         *("--", "--seed", "7", "--enable-scale-out"),
@@ -51,6 +52,7 @@ def test_every_flag(execs: Exec) -> None:
         connector="NixlConnector",
         lease=12,
         side_port=9500,
+        runner="stock",
         device="cpu",
         dtype="bfloat16",
         max_model_len=1024,

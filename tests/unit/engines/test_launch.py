@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,7 @@ def test_a_prefill_engine_on_cpus() -> None:
         "--max-num-seqs": "16",
         "--block-size": "32",
         "--num-gpu-blocks-override": "512",
+        "--worker-cls": "engines.runner.cpu.PhaseCPUWorker",
     }
 
 
@@ -55,9 +57,28 @@ def test_a_gpu_is_left_to_vllm() -> None:
     config = json.loads(given.pop("--kv-transfer-config") or "")
     assert config["kv_buffer_device"] == "cuda"
     assert given.pop("--dtype") == "auto"
+    assert given.pop("--worker-cls") == "engines.runner.gpu.PhaseGPUWorker"
     assert set(given) == {"--model", "--host", "--port", "--seed", "--enable-prompt-tokens-details"}
     added = environment(PREFILL, device="cuda")
     assert not {name for name in added if "CPU" in name or name.startswith(("UCX", "OMP"))}
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_models_are_told_phases_unless_it_is_to_be_stock(device: str) -> None:
+    ours, stock = command(PREFILL, device=device), command(replace(PREFILL, runner="stock"), device=device)
+    assert ours[1:3] == ["-m", "engines.runner.serve"]
+    assert stock[1:3] == ["-m", "vllm.entrypoints.openai.api_server"]
+    assert set(flags(ours)) - set(flags(stock)) == {"--worker-cls"}
+    assert environment(PREFILL, device=device)["VLLM_USE_V2_MODEL_RUNNER"] == "0"
+    assert "VLLM_USE_V2_MODEL_RUNNER" not in environment(replace(PREFILL, runner="stock"), device=device)
+
+
+def test_an_engine_tells_who_it_is_and_loads_no_fewer_plugins() -> None:
+    added = environment(PREFILL, device="cpu")
+    named = added["VLLM_PLUGINS"].split(",")
+    assert "duet_identity" in named
+    assert {plugin.name for plugin in entry_points(group="vllm.general_plugins")} <= set(named)
+    assert added["DUET_ENGINE_ROLE"] == "prefill"
 
 
 @pytest.mark.parametrize(

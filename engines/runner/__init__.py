@@ -1,0 +1,22 @@
+"""The phase contract on stock vLLM: a runner that tells a model which rows are prompt and which are decode.
+
+| module | what is in it |
+| --- | --- |
+| `gpu.py`, `cpu.py` | the classes for `--worker-cls` |
+| `mixin.py` | where it takes hold of a stock V1 runner |
+| `rows.py`, `step.py` | a step's rows, and their way through the model's hooks |
+| `mtp.py` | multi-token prediction of all decode rows at once |
+| `fed.py`, `memory.py` | what is kept of a request between steps |
+| `hooks.py` | what a model may bring |
+| `runtime.py` | what is refused, and what to set |
+| `journal.py` | a record of every row |
+| `serve.py`, `lastwords.py` | vLLM's server, with the reason of its end as the last line |
+| `plugin.py`, `identity.py` | vLLM plugins: in every process, and `GET /duet/identity` |
+| `errors.py` | the errors |
+
+The contract itself is `common/phase.py`.
+"""
+
+from engines.runner.runtime import require_phase_contract
+
+__all__ = ["require_phase_contract"]

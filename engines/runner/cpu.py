@@ -1,0 +1,27 @@
+"""`--worker-cls engines.runner.cpu.PhaseCPUWorker`: the same on CPUs.
+
+A file of its own, because importing vLLM's CPU worker changes torch for the whole process. That worker names its
+runner's class in the middle of `init_device`, so the name is swapped for the time of that call.
+"""
+
+from __future__ import annotations
+
+import vllm.v1.worker.cpu_worker as stock
+
+from engines.runner.gpu import PhaseWorker
+from engines.runner.lastwords import last_words
+from engines.runner.mixin import PhaseRunnerMixin
+
+
+class PhaseCPURunner(PhaseRunnerMixin, stock.CPUModelRunner):
+    """Stock V1 runner for CPUs with the phase contract."""
+
+
+class PhaseCPUWorker(PhaseWorker, stock.CPUWorker):
+    def init_device(self) -> None:
+        named, stock.CPUModelRunner = stock.CPUModelRunner, PhaseCPURunner
+        try:
+            with last_words():
+                super().init_device()
+        finally:
+            stock.CPUModelRunner = named

@@ -1,0 +1,88 @@
+"""`GET /duet/identity`: what an engine is, for whoever pairs engines. A vLLM endpoint plugin.
+
+vLLM loads it only where `VLLM_PLUGINS` names it (`duet_identity`); `duet engine thinker` does.
+
+| field | meaning |
+| --- | --- |
+| `role` | `prefill`, `decode` or `both`: as it was started, else as its connector's `kv_role` says |
+| `model`, `revision` | the name that it is served as, and the weights' revision; null if none was asked for |
+| `connector`, `engine_id` | of the KV connector; null without one |
+| `tensor_parallel_size`, `block_size` | ranks; tokens in one KV block |
+| `vllm_version` | vLLM's |
+| `runner`, `runner_version` | `duet` and its version, or `stock` and null |
+| `contract_version` | of the phase contract (`common/phase.py`); null on a stock runner |
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from common.engine import Role
+from common.phase import CONTRACT_VERSION
+from engines.runner.runtime import is_phase_worker
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from fastapi import FastAPI, Request
+    from vllm.config import VllmConfig
+
+PATH = "/duet/identity"
+PLUGIN = "duet_identity"
+ROLE = "DUET_ENGINE_ROLE"
+"""What `duet engine thinker` was told; some connectors have one `kv_role` for both."""
+
+_ROLES = {"kv_producer": Role.PREFILL, "kv_consumer": Role.DECODE}
+
+
+class IdentityPlugin:
+    """vLLM's `EndpointPlugin`."""
+
+    name = PLUGIN
+    required_tasks = None
+
+    def attach_router(self, app: FastAPI) -> None:
+        async def identity(request: Request) -> dict[str, Any]:
+            return request.app.state.duet_identity
+
+        identity.__annotations__ = {"request": _request_type()}
+        app.add_api_route(PATH, identity, methods=["GET"])
+
+    async def init_state(self, engine_client: Any, state: Any, args: Namespace) -> None:
+        """`engine_client` is None on a server that only renders prompts: such a one has no identity to tell."""
+        served = args.served_model_name or [args.model]
+        state.duet_identity = None if engine_client is None else identity_of(engine_client.vllm_config, served[0])
+
+
+def identity_of(config: VllmConfig, model: str) -> dict[str, Any]:
+    """JSON values; see the table above."""
+    kv = config.kv_transfer_config
+    ours = is_phase_worker(str(config.parallel_config.worker_cls))
+    role = os.environ.get(ROLE) or _ROLES.get(str(kv.kv_role) if kv else "", Role.BOTH).value
+    return {
+        "role": role,
+        "model": model,
+        "revision": config.model_config.revision,
+        "connector": kv.kv_connector if kv else None,
+        "engine_id": kv.engine_id if kv else None,
+        "tensor_parallel_size": config.parallel_config.tensor_parallel_size,
+        "block_size": config.cache_config.block_size,
+        "vllm_version": _vllm_version(),
+        "runner": "duet" if ours else "stock",
+        "runner_version": version("duet") if ours else None,
+        "contract_version": CONTRACT_VERSION if ours else None,
+    }
+
+
+def _vllm_version() -> str:
+    import vllm
+
+    return str(vllm.__version__)
+
+
+def _request_type() -> type:
+    from fastapi import Request
+
+    return Request
