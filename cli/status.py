@@ -159,7 +159,7 @@ def _table(*columns: str) -> Any:
             name,
             justify="right" if name in ("load", "age") else "left",
             overflow="fold" if words else "ellipsis",
-            no_wrap=not words,
+            no_wrap=not words and name != "request",  # an id may be cut, and what may not be wrapped is cut last
             min_width=MIN_WIDTHS.get(name),
         )
     return table

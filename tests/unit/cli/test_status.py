@@ -233,7 +233,7 @@ def test_a_narrow_terminal_cuts_neither_state_nor_age() -> None:
     failed = request("0123456789abcdef01234567", "prefilling", error={"message": "the engine is gone"})
     console = Console(file=io.StringIO(), width=80)
     console.print(module.view(Status(TOPOLOGY, [failed]), now=1234.0))
-    (row,) = [line for line in console.file.getvalue().splitlines() if line.startswith("0")]  # type: ignore[attr-defined]
+    (row,) = [line for line in console.file.getvalue().splitlines() if line.startswith(" 0")]  # type: ignore[attr-defined]
     assert "prefilling" in row
     assert "1134 s" in row
     assert "gone" in console.file.getvalue()  # type: ignore[attr-defined]
