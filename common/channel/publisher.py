@@ -6,6 +6,7 @@ to the thread alone, as ZeroMQ wants it.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import shutil
 import socket
@@ -87,6 +88,7 @@ class Publisher:
         self._wake.setblocking(False)
         self._thread = threading.Thread(target=self._serve, name="duet-channel", daemon=True)
         self._thread.start()
+        atexit.register(self.stop)
 
     def __enter__(self) -> Publisher:
         return self
@@ -123,7 +125,9 @@ class Publisher:
             return len(self._streams), self._streams.nbytes
 
     def stop(self) -> None:
-        """Tells every consumer that the producer stops, and leaves nothing behind. May be called twice."""
+        """Tells every consumer that the producer stops, and leaves nothing behind. May be called twice; a process that
+        ends does it by itself."""
+        atexit.unregister(self.stop)
         self._stopping = True
         self._notify()
         self._thread.join()

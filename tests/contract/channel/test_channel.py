@@ -203,13 +203,13 @@ async def test_a_producer_that_stops_says_so(endpoint: str | None, puller: Pulle
         assert not Path(publisher.endpoint.removeprefix("ipc://")).parent.exists()
 
 
-async def test_a_producer_that_was_killed_is_lost(endpoint: str | None, puller: Puller) -> None:
+async def test_a_producer_that_was_killed_is_lost(endpoint: str | None, puller: Puller, tmp_path: Path) -> None:
     code = (
-        "import sys, time; from common.channel import *; p = Publisher(sys.argv[1] or None);"
+        "import sys, time; from common.channel import *; p = Publisher(sys.argv[1]);"
         "p.publish(Key('r', 's'), {'x': Rows.of('uint8', (1,), b'a')}); print(p.endpoint, flush=True); time.sleep(60)"
     )
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", code, endpoint or "", cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", code, endpoint or f"ipc://{tmp_path}/rows", cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
     try:
         assert child.stdout is not None
@@ -223,6 +223,18 @@ async def test_a_producer_that_was_killed_is_lost(endpoint: str | None, puller: 
         if child.returncode is None:
             child.kill()
         await child.wait()
+
+
+async def test_a_process_that_ends_leaves_no_socket() -> None:
+    code = (
+        "from common.channel import *; p = Publisher(); print(p.endpoint);"
+        "p.publish(Key('r', 's'), {'x': Rows.of('uint8', (1,), b'a')})"
+    )
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", code, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(30):
+        out, _ = await child.communicate()
+    assert child.returncode == 0
+    assert not Path(out.decode().strip().removeprefix("ipc://")).parent.exists()
 
 
 async def test_a_pull_goes_on_where_a_new_producer_has_the_stream(tmp_path: Path, puller: Puller) -> None:
