@@ -1,0 +1,104 @@
+"""`POST /v1/speech`: starts speech for a request and tells how far it is. A vLLM endpoint plugin.
+
+The body is in `ask.py`. The answer is a stream of server-sent events, JSON each, then `[DONE]`:
+
+| event | |
+| --- | --- |
+| `{"type": "started", "codes": "duet+…", "prompt_tokens": n}` | codes are published there from now on |
+| `{"type": "frames", "frames": n}` | so many by now |
+| `{"type": "done", "frames": n, "reason": "stop"}` | so many in all; `length` if it was cut |
+| `{"type": "error", "error": {…}}` | OpenAI's error object, in place of `done` |
+
+What goes wrong before the first event has a status and OpenAI's error body. A client that leaves ends its request in
+the engine. Frames themselves never come here: they go from the worker to Code2Wav.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from common.errors import DuetError
+from engines.talker.ask import Ask
+from engines.talker.config import ARCHITECTURE
+from engines.talker.utterance import Done, Event, Frames, Speaker, Started
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from fastapi import FastAPI
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+PATH = "/v1/speech"
+PLUGIN = "duet_speech"
+_TYPES: dict[type, str] = {Started: "started", Frames: "frames", Done: "done"}
+
+
+class SpeechPlugin:
+    """vLLM's `EndpointPlugin`."""
+
+    name = PLUGIN
+    required_tasks = None
+
+    def attach_router(self, app: FastAPI) -> None:
+        app.add_route(PATH, _speech, methods=["POST"])
+
+    async def init_state(self, engine_client: Any, state: Any, args: Namespace) -> None:
+        """A server of another model has no speech: it says so to whoever asks."""
+        talks = engine_client is not None and ARCHITECTURE in engine_client.model_config.architectures
+        state.duet_speaker = Speaker(engine_client) if talks else None
+
+
+async def _speech(request: Request) -> Response:
+    from starlette.responses import JSONResponse, StreamingResponse
+
+    speaker: Speaker | None = request.app.state.duet_speaker
+    if speaker is None:
+        return JSONResponse({"error": {"message": "this engine is no Talker", "type": "invalid_request_error"}}, 404)
+    events = None
+    try:
+        events = speaker.speak(Ask.read(await request.body()))
+        first = await _unless_gone(request, events)
+    except DuetError as e:
+        return JSONResponse({"error": _error(e)}, e.status)
+    if first is None:
+        return JSONResponse({"error": {"message": "the client left"}}, 499)
+    return StreamingResponse(_lines(first, events), media_type="text/event-stream")
+
+
+async def _unless_gone(request: Request, events: AsyncGenerator[Event, None]) -> Event | None:
+    """The first event; None, with `events` closed, for a client that left before it."""
+    first = asyncio.ensure_future(anext(events))
+    gone = asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait({first, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return first.result() if first.done() else None
+    finally:
+        unfinished = [task for task in (first, gone) if not task.done()]
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
+
+
+async def _lines(first: Event, events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(events):
+        yield _line({"type": _TYPES[type(first)], **asdict(first)})
+        try:
+            async for event in events:
+                yield _line({"type": _TYPES[type(event)], **asdict(event)})
+        except DuetError as e:
+            yield _line({"type": "error", "error": _error(e)})
+    yield b"data: [DONE]\n\n"
+
+
+def _line(event: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(event, separators=(",", ":")).encode() + b"\n\n"
+
+
+def _error(e: DuetError) -> dict[str, Any]:
+    return {"message": e.message, "type": e.type, "param": e.param, "code": e.code}

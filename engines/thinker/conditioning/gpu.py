@@ -1,0 +1,17 @@
+"""`--worker-cls engines.thinker.conditioning.gpu.ThinkerGPUWorker`: the phase-aware worker, with conditioning."""
+
+from __future__ import annotations
+
+from engines.runner.gpu import PhaseGPURunner, PhaseGPUWorker
+from engines.runner.lastwords import last_words
+from engines.thinker.conditioning.mixin import ConditioningMixin
+
+
+class ThinkerGPURunner(ConditioningMixin, PhaseGPURunner):
+    """The phase-aware runner for GPUs, with conditioning."""
+
+
+class ThinkerGPUWorker(PhaseGPUWorker):
+    def _make_model_runner(self) -> ThinkerGPURunner:
+        with last_words():
+            return ThinkerGPURunner(self.vllm_config, self.device)
