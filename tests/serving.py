@@ -34,7 +34,7 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(app: Any, http: Any = "httptools") -> AsyncIterator[str]:
-    """`http` is uvicorn's. Yields the base URL, once the application's lifespan has started. Leaving waits for its end."""
+    """`http` is uvicorn's. Yields the base URL, once its lifespan has started; leaving waits for its end."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
         config = uvicorn.Config(
             app, http=http, lifespan="on", log_config=None, access_log=False, timeout_graceful_shutdown=GRACE
