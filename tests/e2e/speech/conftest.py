@@ -17,10 +17,7 @@ from engines.tiny import make_omni
 from tests.contract.talker.oracle import Case, Oracle, cases
 from tests.real_engines import RealEngine, spec_of, wait_for
 
-LISTENING = (
-    *("--limit-mm-per-prompt", '{"audio": 1, "image": 0, "video": 0}'),
-    *("--media-io-kwargs", '{"audio": {"audio_backend": "pyav"}}'),
-)
+ONLY_SOUND = ("--limit-mm-per-prompt", '{"audio": 1, "image": 0, "video": 0}')
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stages]:
 def _thinker(stack: ExitStack, model: Path, role: Role, root: Path) -> Stage:
     from engines.thinker.conditioning.launch import command, environment
 
-    spec = replace(spec_of(model, role, DEFAULT), extra=LISTENING)
+    spec = replace(spec_of(model, role, DEFAULT), extra=ONLY_SOUND)
     channel = f"ipc://{root}/{role.value}.rows"
     env = environment(spec, device="cpu", channel=channel)
     child = Child(role.value, command(spec, device="cpu"), log=root / f"{role.value}.log", env=env)
