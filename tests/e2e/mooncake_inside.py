@@ -184,30 +184,3 @@ class Watched(MooncakeConnector):
     def decode_params(self, ctx: HandoffContext, handoff: Handoff) -> Params:
         self.sent.append((time.monotonic(), handoff.params["remote_engine_id"]))
         return super().decode_params(ctx, handoff)
-
-
-async def test_prefill_killed_under_load_is_known_by_its_new_id_when_it_comes_back(pair: Pair, redis_url: str) -> None:
-    kv = Watched()
-    patience = {"first_token_timeout": PATIENCE, "idle_timeout": PATIENCE}
-    async with gateway_over(pair.engines, redis_url, kv=kv, **patience) as real:
-        old = await engine_id(pair)
-        async with load_on(real) as load:
-            await load.until_well(20, since=0.0, within=60)
-            killed = time.monotonic()
-            pair.kill_prefill()
-            prefill = pair.start_prefill()
-            await asyncio.to_thread(wait_for, prefill)
-            ready = time.monotonic()
-            new = await engine_id(pair)
-            await load.until_well(20, since=ready + KNOWN_WITHIN, within=60)
-        assert new != old
-        assert {id_ for at, id_ in kv.sent if at < killed} == {old}
-        assert {id_ for at, id_ in kv.sent if at > ready + KNOWN_WITHIN} == {new}
-        assert [a for a in load.asked if a.sent > ready + KNOWN_WITHIN and not a.well] == []
-        longest = max(a.answered - a.sent for a in load.asked)
-        print(
-            f"\n{len(load.asked)} requests, {sum(not a.well for a in load.asked)} not well, longest {longest:.2f} s; "
-            f"prefill was away for {ready - killed:.1f} s, its new id was used after another "
-            f"{min(at for at, id_ in kv.sent if id_ == new) - ready:.2f} s"
-        )
-        assert longest < HANGS
