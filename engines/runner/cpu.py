@@ -6,6 +6,8 @@ runner's class in the middle of `init_device`, so the name is swapped for the ti
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import vllm.v1.worker.cpu_worker as stock
 
 from engines.runner.gpu import PhaseWorker
@@ -18,8 +20,11 @@ class PhaseCPURunner(PhaseRunnerMixin, stock.CPUModelRunner):
 
 
 class PhaseCPUWorker(PhaseWorker, stock.CPUWorker):
+    runner: ClassVar[type[PhaseCPURunner]] = PhaseCPURunner
+    """What it runs models with: a subclass names its own here."""
+
     def init_device(self) -> None:
-        named, stock.CPUModelRunner = stock.CPUModelRunner, PhaseCPURunner
+        named, stock.CPUModelRunner = stock.CPUModelRunner, self.runner
         try:
             with last_words():
                 super().init_device()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 from vllm.v1.worker.gpu_worker import Worker
@@ -37,6 +37,9 @@ class PhaseWorker(Worker):
 
 
 class PhaseGPUWorker(PhaseWorker):
+    runner: ClassVar[type[PhaseGPURunner]] = PhaseGPURunner
+    """What it runs models with: a subclass names its own here."""
+
     def _make_model_runner(self) -> PhaseGPURunner:
         with last_words():
-            return PhaseGPURunner(self.vllm_config, self.device)
+            return self.runner(self.vllm_config, self.device)

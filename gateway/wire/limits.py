@@ -14,10 +14,7 @@ from typing import Any
 import msgspec
 
 from common.errors import BadRequest
-from gateway.wire.request import CHAT, ClientRequest
-
-SHOWN = 80
-"""Bytes of a wrong value that its error message shows."""
+from gateway.wire.request import CHAT, ClientRequest, shown
 
 _TRUTHS = frozenset({"true", "false", "t", "f", "yes", "no", "y", "n", "on", "off", "1", "0"})
 
@@ -33,8 +30,7 @@ def check_fields(request: ClientRequest) -> None:
         except (msgspec.DecodeError, RecursionError):
             good = False
         if not good:
-            shown = bytes(raw)[:SHOWN].decode("utf-8", "replace")
-            raise BadRequest(f"{name} is {shown}; expected {expected}", param=name)
+            raise BadRequest(f"{name} is {shown(raw)}; expected {expected}", param=name)
 
 
 def check_budget(request: ClientRequest, max_model_len: int | None) -> None:

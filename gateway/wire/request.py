@@ -108,7 +108,7 @@ def _include_usage(fields: Fields, stream: bool) -> bool:
     name = "stream_options"
     options = _read(fields, name, dict[str, msgspec.Raw] | None, "an object", default=None) or {}
     if options and not stream:
-        seen = _shown(fields[name])
+        seen = shown(fields[name])
         raise BadRequest(f"{name} is {seen} and stream is not true; expected it only for streams", param=name)
     prefixed = {f"{name}.{key}": value for key, value in options.items()}
     return bool(_read(prefixed, f"{name}.include_usage", bool | None, "true or false", default=None))
@@ -123,10 +123,11 @@ def _read(fields: Fields, name: str, kind: Any, expected: str, *, default: Any =
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, RecursionError):
-        raise BadRequest(f"{name} is {_shown(raw)}; expected {expected}", param=name) from None
+        raise BadRequest(f"{name} is {shown(raw)}; expected {expected}", param=name) from None
 
 
-def _shown(raw: msgspec.Raw) -> str:
+def shown(raw: msgspec.Raw) -> str:
+    """A field's value for an error message, cut if it is long."""
     return bytes(raw)[:_SHOWN].decode("utf-8", "replace")
 
 

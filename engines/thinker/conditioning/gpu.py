@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from engines.runner.gpu import PhaseGPURunner, PhaseGPUWorker
-from engines.runner.lastwords import last_words
 from engines.thinker.conditioning.mixin import ConditioningMixin
 
 
@@ -12,6 +11,4 @@ class ThinkerGPURunner(ConditioningMixin, PhaseGPURunner):
 
 
 class ThinkerGPUWorker(PhaseGPUWorker):
-    def _make_model_runner(self) -> ThinkerGPURunner:
-        with last_words():
-            return ThinkerGPURunner(self.vllm_config, self.device)
+    runner = ThinkerGPURunner

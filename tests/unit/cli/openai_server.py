@@ -7,8 +7,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.unit.cli.listening import QuietHandler, listening
 
 
 @dataclass
@@ -46,14 +48,14 @@ def piece(text: str | None) -> dict[str, Any]:
 def serving(server: OpenAIServer) -> Iterator[OpenAIServer]:
     stop = threading.Event()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self._ask({})
-            self._reply(200, server.models_reply())
+            self.reply(200, server.models_reply())
 
         def do_POST(self) -> None:
             self._ask(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-            self._reply(server.status, server.body)
+            self.reply(server.status, server.body)
             if server.hangs:
                 self.wfile.flush()
                 stop.wait(30)
@@ -62,21 +64,8 @@ def serving(server: OpenAIServer) -> Iterator[OpenAIServer]:
             server.asked.append((self.path, body))
             server.keys.append(self.headers.get("authorization"))
 
-        def _reply(self, status: int, body: bytes) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        server.url = f"http://127.0.0.1:{http.server_address[1]}"
-        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with listening(Handler) as server.url:
         try:
             yield server
         finally:
             stop.set()
-            http.shutdown()
-            thread.join()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from cli.http import Refused
 from cli.main import app
 from cli.status import Status
 from common.ports import free_ports
+from tests.unit.cli.listening import QuietHandler, listening
 
 Json = dict[str, Any]
 
@@ -74,26 +74,14 @@ def good() -> Gateway:
 
 @contextmanager
 def serving(gateway: Gateway) -> Iterator[Gateway]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             gateway.asked.append((self.path, self.headers.get("authorization")))
             status, body = gateway.answers[self.path.partition("?")[0]]
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body)
+            self.reply(status, body)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        gateway.url = f"http://127.0.0.1:{http.server_address[1]}"
-        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield gateway
-        finally:
-            http.shutdown()
-            thread.join()
+    with listening(Handler) as gateway.url:
+        yield gateway
 
 
 @pytest.fixture
