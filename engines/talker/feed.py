@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -9,6 +10,8 @@ from common.errors import BadRequest
 from engines.talker.conditioning import Conditioning
 from engines.talker.errors import TextMissing
 from engines.talker.script import Marks, Script
+
+Wait = Callable[[Callable[[], bool], float], bool]
 
 
 class Silence(Enum):
@@ -67,6 +70,12 @@ class Feed:
         """Whether the text of decode step `step`, from 0, is known."""
         ended, script = self.conditioning.ended, self.script
         return script is not None and (ended or self.conditioning.spoken(script.text_from) > step + 1)
+
+    def text_within(self, step: int, wait: Wait, seconds: float) -> int | Silence:
+        """The same as `text`, for a step that another process, which hears the Thinker by itself, has seen the text of:
+        `wait` (`Inbox.wait`) waits for this one to hear it too. Raises TextMissing if that takes longer."""
+        wait(lambda: self.can_step(step), seconds)
+        return self.text(step)
 
     def text(self, step: int) -> int | Silence:
         """The text token of decode step `step`, or what is read in its place. Raises TextMissing."""

@@ -23,7 +23,7 @@ from common.phase import IS_PREFILL, NUM_COMPUTED, PROMPT_LEN
 from engines.runner import require_phase_contract
 from engines.talker.config import marks_of
 from engines.talker.errors import TextMissing
-from engines.talker.feed import Feed
+from engines.talker.feed import Feed, Silence
 from engines.talker.inbox import inbox
 from engines.talker.outbox import Outbox
 from engines.talker.predictor import CodePredictor
@@ -34,7 +34,7 @@ from engines.talker.sampling import Chooser
 Info = dict[str, Any]
 UNSAID = 1024
 """The last so many ids are marks; of them only the end token may be sampled. transformers suppresses the same."""
-PROMPT_WITHIN = 30.0
+TOLD_WITHIN = 30.0
 """Seconds that a worker waits for rows which the scheduler has seen: only one in another process ever does."""
 
 
@@ -123,8 +123,7 @@ class TalkerForConditionalGeneration(nn.Module, SupportsMRoPE):
             if said.rows.shape[0] != info[PROMPT_LEN]:
                 raise ValueError(f"a prompt of {info[PROMPT_LEN]} tokens: expected {said.rows.shape[0]}, as was told")
             return input_ids, said.rows[begin : begin + input_ids.shape[0]], {}
-        step = info[NUM_COMPUTED] - info[PROMPT_LEN]
-        text = self.reader.text([said.feed.text(step)])
+        text = self.reader.text([self._text(info)])
         updates = {"mtp_inputs": (info["hidden_states"]["last"], text)}
         return input_ids, self.model.embed_tokens(input_ids), updates
 
@@ -133,7 +132,7 @@ class TalkerForConditionalGeneration(nn.Module, SupportsMRoPE):
         self, *, input_ids: Tensor, req_infos: list[Info]
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, list[Info]]:
         """One decode step of each of n requests; as `preprocess`, with one call of each layer for all of them."""
-        texts = [self._open(info).feed.text(info[NUM_COMPUTED] - info[PROMPT_LEN]) for info in req_infos]
+        texts = [self._text(info) for info in req_infos]
         hidden = torch.cat([info["hidden_states"]["last"] for info in req_infos])
         return input_ids, self.model.embed_tokens(input_ids), hidden, self.reader.text(texts), [{} for _ in req_infos]
 
@@ -173,6 +172,11 @@ class TalkerForConditionalGeneration(nn.Module, SupportsMRoPE):
         """The endpoint's word on how a stream of codes ends; see `worker.py`."""
         self._outbox.end(request, error)
 
+    def _text(self, info: Info) -> int | Silence:
+        """What a decode step reads. Raises TextMissing."""
+        step = info[NUM_COMPUTED] - info[PROMPT_LEN]
+        return self._open(info).feed.text_within(step, inbox().wait, TOLD_WITHIN)
+
     def _open(self, info: Info) -> _Said:
         """The request's own, made with its first row. Raises TextMissing if its prompt does not come."""
         request = info["request_id"]
@@ -180,8 +184,8 @@ class TalkerForConditionalGeneration(nn.Module, SupportsMRoPE):
             return found
         speech = Speech.of(info["sampling_extra_args"])
         feed = Feed(inbox().open(speech.conditioning), marks_of(self.config))
-        if not inbox().wait(feed.can_start, PROMPT_WITHIN):
-            raise TextMissing(f"request {request}: no whole prompt from the Thinker within {PROMPT_WITHIN:g} s")
+        if not inbox().wait(feed.can_start, TOLD_WITHIN):
+            raise TextMissing(f"request {request}: no whole prompt from the Thinker within {TOLD_WITHIN:g} s")
         script = feed.script
         assert script is not None
         marks = torch.tensor(self.reader.marks(speech.speaker), device=self.reader.device)

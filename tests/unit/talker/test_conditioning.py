@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -60,6 +61,23 @@ def test_text_is_read_one_a_step_then_eos_once_then_pad() -> None:
         feed.text(2)
     feed.conditioning.end(0)
     assert [feed.text(step) for step in range(5)] == [31, 32, Silence.EOS, Silence.PAD, Silence.PAD]
+
+
+def test_a_worker_that_hears_later_than_the_scheduler_waits_for_the_text() -> None:
+    feed = Feed(Conditioning(1), MARKS)
+    decode_side(feed.conditioning, 0, SAID[:1])
+    waited: list[float] = []
+
+    def wait(done: Callable[[], bool], seconds: float) -> bool:
+        waited.append(seconds)
+        if not done():
+            feed.conditioning.add(0, frame(2, COUNT, COUNT + 1, SAID[1:2]))
+        return done()
+
+    assert feed.text_within(0, wait, 7.0) == SAID[1]
+    assert waited == [7.0]
+    with pytest.raises(TextMissing, match="text token 2, and 2 have been told"):
+        feed.text_within(1, lambda done, seconds: done(), 7.0)
 
 
 def test_an_answer_without_text_ends_unspoken() -> None:
