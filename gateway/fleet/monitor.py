@@ -1,5 +1,6 @@
 """Asks one engine how it is: `/health` every time, `/v1/models` when it comes up and now and then after, and what the
-connector must know of a prefill engine every time, so that one that was restarted is known by its new identity.
+connector must know of a prefill engine every time, so that one that was restarted is known by its new identity. Where
+there is speech, its `/duet/identity` too as often as `/v1/models`.
 
 One good check takes an engine in at first, `failures` bad ones in a row take it out, and then it takes RETURNS good
 ones in a row to come back: an engine does not flap on one lost packet, nor on one good answer among bad ones.
@@ -18,6 +19,7 @@ from common.clock import Clock
 from common.connectors import Connector
 from common.engine import Engine, Role
 from common.errors import EngineBroken, EngineError
+from gateway.fleet.identity import IDENTITY, identity_of
 from gateway.fleet.member import Member
 from gateway.transport.port import EngineClient, Reply
 
@@ -29,7 +31,8 @@ MODELS_EVERY = 30
 RETURNS = 2
 """Good checks in a row that take an engine in that was out."""
 SOONER = 4
-"""How much sooner than else those checks follow each other."""
+"""How much sooner than else the checks of an engine that is out follow each other: it is to be of use as soon as it is
+ready."""
 
 
 class Monitor:
@@ -43,6 +46,7 @@ class Monitor:
         interval: float,
         timeout: float,
         failures: int,
+        speech: bool,
     ) -> None:
         self.member = member
         self._client = client
@@ -52,14 +56,23 @@ class Monitor:
         self._interval = interval
         self._timeout = timeout
         self._failures = failures
+        self._speech = speech
         self._checks = 0
 
     async def run(self) -> None:
-        """Checks for ever; ends by being cancelled. An engine that may be coming back is looked at again sooner."""
+        """Checks for ever; ends by being cancelled."""
         while True:
             await self.check()
-            returning = not self.member.up and self.member.successes > 0
-            await asyncio.sleep(self._interval / SOONER if returning else self._interval)
+            await asyncio.sleep(self.pause)
+
+    def hear_of_speech(self) -> None:
+        """From the next check on the engine is asked what speech must know of it."""
+        self._speech, self._checks = True, 0
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next check."""
+        return self._interval if self.member.up else self._interval / SOONER
 
     async def check(self) -> None:
         """One check. Never raises for what the engine does."""
@@ -68,6 +81,8 @@ class Monitor:
             _expect_ok(member, "/health", await self._get("/health"))
             if not member.up or self._checks % MODELS_EVERY == 0:
                 member.models = _models(member, await self._get("/v1/models"))
+                if self._speech and member.engine.role is not Role.CODE2WAV:
+                    self._take(await self._get(IDENTITY))
             await self._learn()
         except EngineError as e:
             self._failed(e.message)
@@ -78,6 +93,19 @@ class Monitor:
 
     async def _get(self, path: str) -> Reply:
         return await self._client.get(self.member.engine, path, timeout=self._timeout)
+
+    def _take(self, reply: Reply) -> None:
+        """What speech needs of an identity. A stock engine has none and tells no Talker; a Talker must have one."""
+        member = self.member
+        told = identity_of(reply)
+        if member.engine.role is Role.TALKER and not told.speakers:
+            raise EngineBroken(
+                f"Talker {member.engine.id} tells no speakers at {IDENTITY} (status {reply.status}); expected some",
+                engine=member.engine.id,
+            )
+        member.speakers = told.speakers
+        if told.channel != member.engine.channel:
+            member.engine = replace(member.engine, channel=told.channel)
 
     async def _learn(self) -> None:
         engine = self.member.engine

@@ -10,6 +10,7 @@ from common.connectors import DEFAULT, Connector, connector
 from common.engine import Engine, Role
 from common.errors import ConfigurationError, EngineUnreachable
 from gateway.fleet import Fleet
+from gateway.fleet.monitor import Monitor
 from gateway.store.memory import MemoryStore
 from gateway.store.port import Load
 from gateway.telemetry import Metrics
@@ -53,9 +54,11 @@ class Rig:
         self.client.on("/health", engine=engine.id, reply=Script())
         self.client.on("/v1/models", engine=engine.id, reply=models(*(cards or (card(),))))
 
+    def monitor(self, engine: Engine = P) -> Monitor:
+        return next(m for m in self.fleet._monitors.values() if m.member.engine.id == engine.id)
+
     async def check(self, engine: Engine = P) -> None:
-        monitor = next(m for m in self.fleet._monitors if m.member.engine.id == engine.id)
-        await monitor.check()
+        await self.monitor(engine).check()
 
 
 async def test_one_good_check_takes_an_engine_in() -> None:
@@ -83,6 +86,19 @@ async def test_it_takes_several_bad_ones_in_a_row_to_take_it_out() -> None:
         await rig.check()
         seen.append(member.up)
     assert seen == [True] * 6 + [False] * 4 + [True], "one good check among bad ones does not bring it back"
+
+
+async def test_an_engine_that_is_out_is_looked_at_sooner_from_the_first_moment() -> None:
+    """It takes two good checks to come back: at the pace of an engine that is up they could be two intervals away."""
+    rig = Rig(failures=1)
+    rig.client.on("/health", reply=Script(), times=1)
+    rig.client.on("/health", reply=EngineUnreachable("gone", engine=P.id))
+    rig.client.on("/v1/models", reply=models(card()))
+    pauses = [rig.monitor().pause]
+    for _ in range(3):
+        await rig.check()
+        pauses.append(rig.monitor().pause)
+    assert pauses == [900, 3600, 900, 900]
 
 
 @pytest.mark.parametrize(
