@@ -12,7 +12,7 @@ from gateway.api.auth import Keys
 from gateway.api.sink import AsgiSink, Send
 from gateway.dispatch import Coordinator
 from gateway.telemetry import Metrics
-from gateway.wire import parse
+from gateway.wire import parse, with_identities
 from gateway.wire.errors import error_reply
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class HotPath:
         if echo is not None and len(echo) > MAX_REQUEST_ID:
             raise BadRequest(f"header x-request-id has {len(echo)} characters; expected at most {MAX_REQUEST_ID}")
         body = await self._read(headers, receive)
-        request = parse(scope["path"], body, headers.get(b"content-type"))
+        request = with_identities(parse(scope["path"], body, headers.get(b"content-type")), request_id)
         client_id = echo.decode("latin-1") if echo else None
         run = asyncio.ensure_future(self._coordinator.run(request_id, request, sink, client_id=client_id))
         await _until_gone(run, receive)

@@ -13,11 +13,21 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from common.errors import BodyTimeout, DuetError, HeadersTooLarge, MalformedBody
 from gateway.wire.errors import error_reply
 
+_SHOWN = 80
+"""Bytes of a header that an error message shows."""
+
 
 class MalformedRequest(MalformedBody):
     """What came is not an HTTP request."""
 
     code = "malformed_request"
+
+
+class UnknownCoding(MalformedRequest):
+    """A transfer coding that is not understood here, so nobody can say where the body ends."""
+
+    status = 501
+    code = "unknown_transfer_coding"
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -57,8 +67,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        coding = next((value for name, value in self.headers if name == b"transfer-encoding"), b"chunked")
         if size > self.max_header_bytes:
             self._fault = self._too_large(size)
+        elif coding.strip().lower() != b"chunked":
+            shown = coding[:_SHOWN].decode("latin-1")
+            self._fault = UnknownCoding(f"the transfer-encoding is {shown!r}; expected chunked or none")
+        if self._fault is not None:
             raise ValueError(self._fault.message)  # the parser ends, and send_400_response is next
         self._in_head, self._head_bytes = False, 0
         self._has_head()
@@ -88,10 +103,16 @@ class BoundedProtocol(HttpToolsProtocol):
         )
 
     def _refuse(self, error: DuetError) -> None:
-        """Says why and closes; an answer that is on its way is cut: its client sent nonsense after its request."""
+        """Says why and closes. An answer that is on its way is cut: its client sent nonsense after its request. Where
+        the nonsense stands in the body of a request that has no answer yet, this is its answer."""
         self._fault = error
         self._has_head()
-        if self.cycle is None or self.cycle.response_complete:
+        cycle = self.cycle
+        in_body = not self._in_head and not self.pipeline
+        if cycle is None or cycle.response_complete or (in_body and not cycle.response_started):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True  # whoever reads the body hears that nothing more comes, and says nothing
+                cycle.message_event.set()
             status, headers, body = error_reply(error)
             lines = [name + b": " + value + b"\r\n" for name, value in (*headers, (b"connection", b"close"))]
             self.transport.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", body]))

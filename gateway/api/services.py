@@ -9,9 +9,13 @@ from fastapi import Depends, Request
 
 from common.clock import Clock
 from common.connectors import Connector
+from common.errors import Forbidden
 from gateway.api.auth import Keys
+from gateway.api.streams import Streams
+from gateway.api.traffic import Traffic
 from gateway.dispatch import Coordinator
-from gateway.fleet import Fleet
+from gateway.fleet import Fleet, Looker, Operator
+from gateway.settings import Settings
 from gateway.store.port import Store
 from gateway.telemetry import Metrics
 
@@ -28,6 +32,11 @@ class Services:
     replica: str
     started_at: float
     """Epoch seconds; stands as `created` of every model, since engines do not agree on one."""
+    settings: Settings
+    operator: Operator
+    looker: Looker
+    traffic: Traffic
+    streams: Streams
 
 
 def _services(request: Request) -> Services:
@@ -43,4 +52,7 @@ def client_only(request: Request, services: Served) -> None:
 
 
 def admin_only(request: Request, services: Served) -> None:
-    services.keys.check_admin(request.headers.get("authorization"))
+    changes = request.method not in ("GET", "HEAD")
+    if changes and request.headers.get("sec-fetch-site") == "cross-site":
+        raise Forbidden("a page of another site asked for this change; expected the admin page, or no browser")
+    services.keys.check_admin(request.headers.get("authorization"), changes=changes)

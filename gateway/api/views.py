@@ -39,6 +39,9 @@ def record_summary(record: Record) -> dict[str, Any]:
         "prefill": record.prefill,
         "decode": record.decode,
         "unsplit": record.unsplit,
+        "speech": record.speech.value,
+        "talker": record.talker,
+        "code2wav": record.code2wav,
         "replica": record.owner,
         "created_at": record.created_at,
         "updated_at": record.updated_at,
@@ -53,6 +56,7 @@ def record_view(record: Record, events: Sequence[EventRow], *, now: float) -> di
         "version": record.version,
         "connector": record.connector,
         "handoff": handoff_view(record),
+        "conditioning": record.conditioning,
         "usage": record.usage,
         "timings": dict(record.timings),
         "phases": phases(record, now),
@@ -71,6 +75,8 @@ def phases(record: Record, now: float) -> dict[str, float]:
     spans["total"] = end - record.created_at
     if "first_byte" in t:
         spans["time_to_first_byte"] = t["first_byte"] - record.created_at
+    if "first_audio" in t:
+        spans["time_to_first_audio"] = t["first_audio"] - record.created_at
     return {name: round(max(0.0, seconds), 6) for name, seconds in spans.items()}
 
 

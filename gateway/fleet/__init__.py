@@ -1,10 +1,19 @@
-"""Which engines there are, and which of them answer.
+"""Which engines there are, which of them answer, and what operators want of them.
 
-`member.py` is one engine as this gateway sees it, `monitor.py` asks it how it is, `fleet.py` is all of them with
-the load that the store counts.
+| module | what is in it |
+| --- | --- |
+| `member.py` | one engine as this gateway sees it |
+| `monitor.py` | asks it how it is; `identity.py` is what speech must know of it |
+| `fleet.py` | all of them, with the load that the store counts |
+| `operator.py` | drain, add and remove, on every replica; `fit.py` says whether a newcomer fits |
+| `gauges.py` | what engines tell of themselves when somebody looks |
+| `reporter.py` | tells the feed what becomes of engines |
 """
 
 from gateway.fleet.fleet import Fleet
+from gateway.fleet.gauges import Gauges, Looker
 from gateway.fleet.member import Member
+from gateway.fleet.operator import Operator
+from gateway.fleet.reporter import Reporter
 
-__all__ = ["Fleet", "Member"]
+__all__ = ["Fleet", "Gauges", "Looker", "Member", "Operator", "Reporter"]

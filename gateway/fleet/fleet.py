@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 
 from common.clock import Clock
 from common.connectors import Connector
 from common.engine import Engine, Role
 from common.errors import ConfigurationError, StoreUnavailable
-from common.tasks import end
+from common.tasks import Background, end
 from gateway.fleet.member import Member
 from gateway.fleet.monitor import Monitor
 from gateway.routing import Breaker, BreakerState, Candidate
@@ -38,52 +40,117 @@ class Fleet:
         breaker_failures: int,
         breaker_pause: float,
     ) -> None:
-        """`failures` are health checks, `breaker_failures` requests; times in seconds."""
-        self.members: Mapping[str, Member] = {
-            e.id: Member(e, Breaker(breaker_failures, breaker_pause)) for e in engines
-        }
-        if len(self.members) != len(engines):
-            seen = ", ".join(e.id for e in engines)
-            raise ConfigurationError(f"an engine is listed twice: {seen}; an engine that takes both legs has role both")
-        self._monitors = [
-            Monitor(m, client, clock, connector, interval=interval, timeout=timeout, failures=failures)
-            for m in self.members.values()
-        ]
+        """`failures` are health checks, `breaker_failures` requests; times in seconds. With a Talker among the engines
+        all are asked what speech must know of them."""
+        self._members: dict[str, Member] = {}
+        self._monitors: dict[str, Monitor] = {}
+        self._speech = any(e.role is Role.TALKER for e in engines)
+        self._breaker = partial(Breaker, breaker_failures, breaker_pause)
+        self._monitor = partial(
+            Monitor,
+            client=client,
+            clock=clock,
+            connector=connector,
+            interval=interval,
+            timeout=timeout,
+            failures=failures,
+        )
         self._store = store
         self._clock = clock
         self._metrics = metrics
         self._load_interval = load_interval
-        self._tasks: list[asyncio.Task[None]] = []
+        self._watch = Background(self._watch_load)
+        self._watching = False
+        self._checking: dict[str, asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
         self._look: asyncio.Task[None] | None = None
+        for engine in engines:
+            self.join(engine)
+
+    @property
+    def members(self) -> Mapping[str, Member]:
+        """By `Engine.id`. Those that were removed are among them until nothing of this gateway runs on them."""
+        return self._members
 
     async def start(self) -> None:
         """One check of every engine, so that a gateway is ready as soon as its engines are; then in the background."""
-        await asyncio.gather(*(m.check() for m in self._monitors))
-        self._tasks = [asyncio.create_task(m.run()) for m in self._monitors]
-        self._tasks.append(asyncio.create_task(self._watch_load()))
+        await asyncio.gather(*(m.check() for m in self._monitors.values()))
+        self._watching = True
+        for id_ in self._members:
+            self._check_from_now_on(id_)
+        self._watch.start()
 
     async def stop(self) -> None:
-        await end(*self._tasks, *([self._look] if self._look is not None else []))
-        self._tasks = []
+        self._watching = False
+        await self._watch.stop()
+        await end(*self._checking.values(), *self._ending, *([self._look] if self._look is not None else []))
+        self._checking.clear()
+
+    def join(self, engine: Engine) -> None:
+        """One more engine; it gets requests once it has passed a check. Raises ConfigurationError if it is there."""
+        if engine.id in self._members:
+            raise ConfigurationError(
+                f"an engine is listed twice: {engine.id}; an engine that takes both legs has role both"
+            )
+        self._members[engine.id] = member = Member(engine, self._breaker())
+        if engine.role is Role.TALKER and not self._speech:
+            self._speech = True
+            for monitor in self._monitors.values():
+                monitor.hear_of_speech()
+        self._monitors[engine.id] = self._monitor(member, speech=self._speech)
+        if self._watching:
+            self._check_from_now_on(engine.id)
+
+    def dismiss(self, engine: str) -> None:
+        """The engine gets nothing new, and is forgotten once nothing of this gateway runs on it."""
+        member = self._members[engine]
+        member.leaving = True
+        self._forget_if_done(member)
+
+    def is_up(self, engine: str) -> bool:
+        """Whether it answers its health checks; one that was removed does not count."""
+        return engine in self._members and self._members[engine].up
+
+    def _check_from_now_on(self, engine: str) -> None:
+        self._checking[engine] = asyncio.create_task(self._monitors[engine].run())
+
+    def _forget_if_done(self, member: Member) -> None:
+        if not member.leaving or member.local:
+            return
+        id_, role = member.engine.id, member.engine.role.value
+        del self._members[id_], self._monitors[id_]
+        if (checking := self._checking.pop(id_, None)) is not None:
+            checking.cancel()
+            self._ending.add(checking)
+            checking.add_done_callback(self._ending.discard)
+        with suppress(KeyError):
+            self._metrics.engine_up.remove(id_, role)
+            self._metrics.engine_load.remove(id_)
+        log.info("%s engine %s is no longer of the fleet", role, id_)
 
     def candidates(self) -> list[Candidate]:
         now = self._clock.monotonic()
         return [m.candidate(now) for m in self.members.values()]
 
     def models(self) -> Mapping[str, int | None]:
-        """Every served name with its longest context: the shortest of its engines', None if no engine tells.
+        """Every served name with its longest context: the shortest of its Thinkers', None if no engine tells.
 
         Names of engines that are down for now are kept: their model exists, it just cannot be served.
         """
         found: dict[str, int | None] = {}
         for member in self.members.values():
-            for name, length in member.models.items():
+            for name, length in member.models.items() if member.engine.role.thinks else ():
                 known = found.get(name)
                 found[name] = length if known is None else known if length is None else min(known, length)
         return found
 
+    def speakers(self, model: str) -> tuple[str, ...] | None:
+        """The voices that Talkers of a model have, also those that are down for now; None where it has no Talker."""
+        talkers = [m for m in self.members.values() if m.engine.role is Role.TALKER and model in m.models]
+        return tuple(dict.fromkeys(name for m in talkers for name in m.speakers)) if talkers else None
+
     def routable(self, leg: Role) -> bool:
-        return any(m.up and not m.draining and m.engine.role.serves(leg) for m in self.members.values())
+        return any(m.up and m.open and m.engine.role.serves(leg) for m in self.members.values())
 
     def enter(self, engine: str) -> None:
         """A request takes a place on an engine."""
@@ -96,10 +163,13 @@ class Fleet:
         member = self.members[engine]
         member.local -= 1
         member.breaker.ended()
+        self._forget_if_done(member)
 
     def succeeded(self, engine: str) -> None:
         """The engine did what a request asked of it, or refused it for a fault of the request."""
-        member, now = self.members[engine], self._clock.monotonic()
+        member, now = self._members.get(engine), self._clock.monotonic()
+        if member is None:
+            return  # removed meanwhile
         was = member.breaker.state(now)
         member.breaker.succeeded(now)
         if was is BreakerState.HALF_OPEN:
@@ -107,7 +177,9 @@ class Fleet:
 
     def failed(self, engine: str, fault: str) -> None:
         """The engine failed at a request."""
-        member, now = self.members[engine], self._clock.monotonic()
+        member, now = self._members.get(engine), self._clock.monotonic()
+        if member is None:
+            return  # removed meanwhile
         was = member.breaker.state(now)
         member.breaker.failed(now)
         self._metrics.engine_failures.labels(engine).inc()
@@ -117,7 +189,7 @@ class Fleet:
 
     def lost(self, engine: str) -> asyncio.Event:
         """Is set once the engine is found to be gone, or back as another, from now on."""
-        return self.members[engine].lost
+        return self._members[engine].lost
 
     def look_soon(self) -> None:
         """A look at the shared load beside whatever goes on, unless one is under way: who admits a request wants the
@@ -138,7 +210,9 @@ class Fleet:
         except StoreUnavailable:
             self._metrics.store_errors.labels("loads").inc()
             return
-        for name, member in self.members.items():
-            member.shared, member.local_at_look = loads.get(name, 0), local[name]
+        for name, member in self._members.items():
+            if name not in loads:
+                continue  # it joined meanwhile
+            member.shared, member.local_at_look = loads[name], local[name]
             self._metrics.engine_load.labels(name).set(member.load)
             self._metrics.engine_up.labels(name, member.engine.role.value).set(member.up)

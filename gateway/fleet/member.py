@@ -18,8 +18,13 @@ class Member:
     breaker: Breaker
     up: bool = False
     draining: bool = False
+    """An operator wants it to get no new request."""
+    leaving: bool = False
+    """It was removed: it gets no new request, and is forgotten once none of this gateway runs on it."""
     models: Mapping[str, int | None] = field(default_factory=dict)
     """Served name -> `max_model_len` in tokens, from `/v1/models`; kept while the engine is down."""
+    speakers: tuple[str, ...] = ()
+    """Of a Talker: the voices that it has, the default first."""
     failures: int = 0
     """Failed health checks in a row."""
     successes: int = 0
@@ -46,7 +51,12 @@ class Member:
     def load(self) -> int:
         return max(self.local, self.shared + self.local - self.local_at_look)
 
+    @property
+    def open(self) -> bool:
+        """Whether it may get new requests, as far as operators are concerned."""
+        return not (self.draining or self.leaving)
+
     def candidate(self, now: float) -> Candidate:
         """`now` is the breaker's time."""
         trusted = self.breaker.lets_through(now)
-        return Candidate(self.engine, self.up, self.models, self.load, self.draining, trusted)
+        return Candidate(self.engine, self.up, self.models, self.load, not self.open, trusted)

@@ -6,6 +6,8 @@
 | `redis.py` | in Redis or Valkey; `lua/` has one file a script, `scripts.py` finds them |
 | `client.py` | one round trip to it: connections, repeats, lost scripts, errors |
 | `memory.py` | in memory, for one gateway alone |
+| `feed.py` | what every write tells the feed |
+| `board.py` | the feed and operators' orders, in Redis |
 | `keys.py` | every key's name |
 | `codec.py` | a record as a flat hash |
 | `steps.py` | transitions as both stores apply them |

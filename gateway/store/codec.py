@@ -10,12 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from common.errors import BadRequest, DuetError
-from gateway.lifecycle import Record, State
+from gateway.lifecycle import Record, Speech, State
 
 log = logging.getLogger(__name__)
 
-_TEXT = ("model", "endpoint", "connector", "owner", "decode", "prefill", "unsplit", "client_request_id")
-_JSON = ("handoff", "usage", "error")
+_TEXT = (
+    *("model", "endpoint", "connector", "owner", "decode", "prefill", "unsplit", "client_request_id"),
+    *("speech", "talker", "code2wav"),
+)
+_JSON = ("handoff", "usage", "error", "conditioning")
 _FLOATS = ("created_at", "handoff_expires_at")
 _INTS = ("attempt",)
 _EVENT_ID = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
@@ -34,10 +37,13 @@ class UnreadableRecord(DuetError):
 
 
 def to_hash(fields: Mapping[str, Any]) -> dict[str, str]:
-    """Record fields as hash fields; None is left out. Raises ValueError for a field that no record has."""
+    """Record fields as hash fields; None, and speech that is off, are left out.
+
+    Raises ValueError for a field that no record has.
+    """
     out: dict[str, str] = {}
     for name, value in fields.items():
-        if value is None:
+        if value is None or value is Speech.OFF:
             continue
         if name in _JSON:
             out[name] = json.dumps(value, separators=(",", ":"))
@@ -126,6 +132,10 @@ def _record(request_id: str, fields: Mapping[str, str]) -> Record:
         timings={name.removeprefix(AT): float(at) for name, at in fields.items() if name.startswith(AT)},
         usage=_json(fields, "usage"),
         error=_json(fields, "error"),
+        speech=Speech(fields.get("speech", Speech.OFF)),
+        talker=fields.get("talker") or None,
+        code2wav=fields.get("code2wav") or None,
+        conditioning=_json(fields, "conditioning"),
     )
 
 

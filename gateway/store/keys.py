@@ -8,6 +8,9 @@
 | `owned:{owners}:<replica>` | set | ids of the requests that a replica runs | the same |
 | `load:<engine>` | sorted set | request id -> when its place ends, epoch ms | as its longest entry |
 | `cancels:<replica>` | channel | ids of requests that somebody wants ended | not kept |
+| `feed` | stream | what happened to any request or engine; bounded | `live_ttl + record_ttl` after its newest entry |
+| `orders` | hash | `<order>:<engine>` -> its text | `live_ttl` after a replica looked |
+| `audio:<id>` | string | what a spoken answer said | `audio_ttl` |
 | `recent` | sorted set | request id -> when it was admitted; bounded | `live_ttl + record_ttl` after an admission |
 """
 
@@ -43,9 +46,20 @@ class Keys:
     def cancels(self, owner: str) -> str:
         return f"{self.prefix}cancels:{owner}"
 
+    def audio(self, audio_id: str) -> str:
+        return f"{self.prefix}audio:{audio_id}"
+
     @property
     def leases(self) -> str:
         return f"{self.prefix}leases:{{owners}}"
+
+    @property
+    def feed(self) -> str:
+        return f"{self.prefix}feed"
+
+    @property
+    def orders(self) -> str:
+        return f"{self.prefix}orders"
 
     @property
     def recent(self) -> str:

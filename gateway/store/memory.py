@@ -10,15 +10,16 @@ import asyncio
 import heapq
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from common.clock import Clock
 from common.errors import StoreUnavailable
 from gateway.lifecycle import LIVE, Record, State
+from gateway.store import feed
 from gateway.store.codec import AT, admission_fields, event_id, fingerprint, from_hash
-from gateway.store.port import Applied, EventRow, Load, Outcome, Transition
-from gateway.store.steps import EVENTS_KEPT, FIRST_LEASE, OPS_KEPT, Step, steps
+from gateway.store.port import Applied, EventRow, FeedRow, Load, Order, Orders, Outcome, Transition
+from gateway.store.steps import EVENTS_KEPT, FEED_KEPT, FIRST_LEASE, OPS_KEPT, Step, steps
 
 
 @dataclass(slots=True)
@@ -47,7 +48,12 @@ class MemoryStore:
         self._owned: dict[str, set[str]] = {}
         self._leases: dict[str, float] = {}
         self._loads: dict[str, dict[str, float]] = {}
+        self._transcripts: dict[str, tuple[str, float]] = {}
+        """What a spoken answer said, and until when that is kept."""
         self._listeners: dict[str, set[asyncio.Queue[str]]] = {}
+        self._feed: deque[FeedRow] = deque(maxlen=FEED_KEPT)
+        self._told = 0
+        self._orders: dict[str, dict[Order, str]] = {}
         self.available = True
 
     async def admit(
@@ -60,6 +66,7 @@ class MemoryStore:
         self._claim(record.owner, record.id)
         applied = [self._create(record, fields, op_id), *(self._step(step) for step in chain)]
         self._enter(loads)
+        self._tell(feed.admitted(record), *map(feed.stepped, chain), *feed.corrections(chain, applied[1:]))
         return applied
 
     async def apply(
@@ -76,6 +83,7 @@ class MemoryStore:
         for load in free:
             self._loads.get(load.engine, {}).pop(load.request_id, None)
         self._enter(enter)
+        self._tell(*map(feed.stepped, chain), *feed.corrections(chain, applied))
         if disown is not None:
             self._disown(disown, chain, applied)
         return applied
@@ -91,9 +99,10 @@ class MemoryStore:
         entry = self._entries.get(request_id)
         return [row for row in entry.events if _position(row.id) > low] if entry is not None else []
 
-    async def recent(self, limit: int) -> Sequence[Record]:
+    async def recent(self, limit: int, *, before: tuple[float, str] | None = None) -> Sequence[Record]:
         self._begin("recent")
-        newest = self._order[: -limit - 1 : -1] if limit > 0 else []
+        end = len(self._order) if before is None else bisect_left(self._order, before)
+        newest = self._order[max(0, end - limit) : end][::-1]
         return [from_hash(id_, self._entries[id_].fields) for _, id_ in newest]
 
     async def loads(self, engines: Sequence[str]) -> Mapping[str, int]:
@@ -104,6 +113,33 @@ class MemoryStore:
             for request_id in [id_ for id_, ends in places.items() if ends <= now]:
                 del places[request_id]
         return {engine: len(self._loads.get(engine, {})) for engine in engines}
+
+    async def feed(self, limit: int, *, after: str | None = None) -> Sequence[FeedRow]:
+        self._begin("feed")
+        if after is None:
+            return list(self._feed)[max(0, len(self._feed) - limit) :]
+        low = _position(event_id(after))
+        return [row for row in self._feed if _position(row.id) > low][:limit]
+
+    async def feed_has(self, row: str) -> bool:
+        self._begin("feed")
+        id_ = event_id(row)
+        return any(one.id == id_ for one in self._feed)
+
+    async def tell(self, at: float, fields: Mapping[str, str]) -> None:
+        self._begin("tell")
+        self._tell({**fields, "at": repr(at)})
+
+    async def orders(self) -> Orders:
+        self._begin("orders")
+        return {engine: dict(orders) for engine, orders in self._orders.items() if orders}
+
+    async def give_order(self, engine: str, put: Mapping[Order, str], *, drop: Iterable[Order] = ()) -> None:
+        self._begin("order")
+        standing = self._orders.setdefault(engine, {})
+        for order in drop:
+            standing.pop(order, None)
+        standing.update(put)
 
     async def heartbeat(self, owner: str, lease: float) -> None:
         self._begin("heartbeat")
@@ -138,6 +174,17 @@ class MemoryStore:
                 yield await asked.get()
         finally:
             self._listeners[owner].discard(asked)
+
+    async def keep_transcript(self, audio_id: str, text: str, ttl: float) -> None:
+        self._begin("keep")
+        now = self._clock.now()
+        self._transcripts = {id_: kept for id_, kept in self._transcripts.items() if kept[1] > now}
+        self._transcripts[audio_id] = (text, now + ttl)
+
+    async def transcripts(self, audio_ids: Sequence[str]) -> Mapping[str, str | None]:
+        self._begin("transcripts")
+        kept = {id_: self._transcripts.get(id_, ("", 0.0)) for id_ in audio_ids}
+        return {id_: text if ends > self._clock.now() else None for id_, (text, ends) in kept.items()}
 
     async def ping(self) -> float:
         self._begin("ping")
@@ -196,6 +243,11 @@ class MemoryStore:
         entry.events.append(EventRow(f"0-{entry.fields['version']}", at, event, State(entry.fields["state"])))
         entry.ends_at = self._clock.now() + ttl
         heapq.heappush(self._ends, (entry.ends_at, request_id))
+
+    def _tell(self, *rows: Mapping[str, str]) -> None:
+        for row in rows:
+            self._told += 1
+            self._feed.append(FeedRow(f"0-{self._told}", *feed.parted(row)))
 
     def _enter(self, loads: Sequence[Load]) -> None:
         for load in loads:

@@ -5,7 +5,7 @@ One call of `admit` or `apply` is one round trip. Nothing here is called per tok
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -70,6 +70,36 @@ class EventRow:
     state: State
 
 
+@dataclass(frozen=True, slots=True)
+class FeedRow:
+    """One entry of the feed: what happened to any request or engine. `id` grows and can be given as `after`.
+
+    `fields` has `event` and, where it is about a request, `request`, `state` and `version`; where about an engine,
+    `engine` and `replica`. A write that was repeated is told twice, with the same version.
+    """
+
+    id: str
+    at: float
+    fields: Mapping[str, str]
+
+
+class Order(StrEnum):
+    """What an operator may say of an engine, for all replicas."""
+
+    DRAIN = "drain"
+    """It gets no new request."""
+    ADD = "add"
+    """It belongs to the fleet, though no setting names it; the order's text says how it is reached."""
+    DECLARE = "declare"
+    """What somebody says the engine is, in the names of `/duet/identity`, as JSON."""
+    REMOVE = "remove"
+    """It does not, though settings name it."""
+
+
+Orders = Mapping[str, Mapping[Order, str]]
+"""Engine -> the orders that stand for it, each with its text."""
+
+
 class Store(Protocol):
     async def admit(
         self, record: Record, *, transitions: Sequence[Transition] = (), loads: Sequence[Load] = ()
@@ -102,8 +132,30 @@ class Store(Protocol):
 
     async def events(self, request_id: str, *, after: str | None = None) -> Sequence[EventRow]: ...
 
-    async def recent(self, limit: int) -> Sequence[Record]:
-        """The newest admitted records that still exist, newest first."""
+    async def recent(self, limit: int, *, before: tuple[float, str] | None = None) -> Sequence[Record]:
+        """The newest admitted records that still exist, newest first; `before` is `created_at` and id of one of them:
+        those that follow it."""
+        ...
+
+    async def feed(self, limit: int, *, after: str | None = None) -> Sequence[FeedRow]:
+        """What happened, oldest first: the newest `limit` rows, or the first `limit` that follow `after`. Raises
+        BadRequest for an `after` that is no row's id."""
+        ...
+
+    async def feed_has(self, row: str) -> bool:
+        """Whether a row is still kept; if not, some that followed it may be gone too. Raises BadRequest."""
+        ...
+
+    async def tell(self, at: float, fields: Mapping[str, str]) -> None:
+        """Adds a row to the feed. Transitions are told by `admit` and `apply` themselves."""
+        ...
+
+    async def orders(self) -> Orders:
+        """What stands. It is forgotten `live_ttl` seconds after nobody asked any more."""
+        ...
+
+    async def give_order(self, engine: str, put: Mapping[Order, str], *, drop: Iterable[Order] = ()) -> None:
+        """Orders from now on, and those that are over; both in one round trip."""
         ...
 
     async def loads(self, engines: Sequence[str]) -> Mapping[str, int]:
@@ -131,6 +183,14 @@ class Store(Protocol):
     def asked_cancels(self, owner: str) -> AsyncIterator[str]:
         """Ids of requests whose end was asked of `owner`, as they come, until closed. Raises StoreUnavailable when the
         store goes away: what is asked meanwhile is not heard, and whoever asks is told so."""
+        ...
+
+    async def keep_transcript(self, audio_id: str, text: str, ttl: float) -> None:
+        """What a spoken answer said, for `ttl` seconds."""
+        ...
+
+    async def transcripts(self, audio_ids: Sequence[str]) -> Mapping[str, str | None]:
+        """What these answers said; None for one that is not kept, or not any more."""
         ...
 
     async def ping(self) -> float:

@@ -11,8 +11,8 @@ from operator import attrgetter
 from common.clock import Clock
 from common.errors import StoreUnavailable
 from common.ids import IdSource
-from common.tasks import end
-from gateway.lifecycle import Event, Record, step
+from common.tasks import Background
+from gateway.lifecycle import Event, Record, speech_step, step
 from gateway.store.port import Load, Outcome, Store, Transition
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Reaper:
         self._owner = owner
         self._lease = lease
         self._on_reaped = on_reaped
-        self._task: asyncio.Task[None] | None = None
+        self._task = Background(self._run)
         self._failures = 0
         self._reap_from = clock.monotonic()
 
@@ -55,14 +55,12 @@ class Reaper:
         """Takes the lease before anything can be admitted under it. A store that is away does not stop a start: the
         gateway is then not ready, and says so."""
         await self.beat()
-        self._task = asyncio.create_task(self._run())
+        self._task.start()
 
     async def stop(self) -> None:
         """Ends the lease: what this replica still has open may be closed by others from now on. So the caller stops
         writing first. If the store is away, the lease runs out by itself."""
-        if self._task is not None:
-            await end(self._task)
-            self._task = None
+        await self._task.stop()
         try:
             await self._store.retire(self._owner)
         except StoreUnavailable as e:
@@ -112,7 +110,7 @@ class Reaper:
 
     async def _close(self, owner: str, records: Sequence[Record]) -> int:
         transitions = [self._expiry(record) for record in records]
-        places = [Load(engine, r.id, 0.0) for r in records for engine in (r.prefill, r.decode) if engine is not None]
+        places = [Load(engine, r.id, 0.0) for r in records for engine in r.engines]
         applied = await self._store.apply(transitions, free=places, disown=owner)
         closed = sum(one.outcome in (Outcome.OK, Outcome.DUP) for one in applied)
         if closed:
@@ -121,6 +119,7 @@ class Reaper:
 
     def _expiry(self, record: Record) -> Transition:
         to, _ = step(record.state, Event.EXPIRED)
+        speech = speech_step(record.speech, Event.EXPIRED)
         message = f"the gateway {record.owner} stopped renewing its lease while the request was {record.state.value}"
         return Transition(
             request_id=record.id,
@@ -129,5 +128,8 @@ class Reaper:
             event=Event.EXPIRED,
             to=to,
             at=self._clock.now(),
-            fields={"error": {"status": 503, "type": "server_error", "code": "gateway_died", "message": message}},
+            fields={
+                "error": {"status": 503, "type": "server_error", "code": "gateway_died", "message": message},
+                **({"speech": speech} if speech is not record.speech else {}),
+            },
         )

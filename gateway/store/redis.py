@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
 from gateway.lifecycle import LIVE, Record, State
-from gateway.store import scripts
+from gateway.store import feed, scripts
+from gateway.store.board import Board
 from gateway.store.client import Client, client_from_url
 from gateway.store.codec import admission_fields, event_id, fingerprint, from_hash, readable
 from gateway.store.keys import Keys
-from gateway.store.port import Applied, EventRow, Load, Outcome, Transition
+from gateway.store.port import Applied, EventRow, FeedRow, Load, Order, Orders, Outcome, Transition
 from gateway.store.steps import EVENTS_KEPT, FIRST_LEASE, OPS_KEPT, Step, steps
 
 RECENT = 10_000
@@ -39,6 +40,7 @@ class RedisStore:
         self._keys = Keys(prefix)
         self._live_ms = _ms(live_ttl)
         self._record_ms = _ms(record_ttl)
+        self._board = Board(self._client, self._keys, feed_ms=self._live_ms + self._record_ms, orders_ms=self._live_ms)
 
     @classmethod
     def from_url(
@@ -66,9 +68,12 @@ class RedisStore:
             pipe.zadd(self._keys.recent, {record.id: record.created_at}, nx=True)
             pipe.zremrangebyrank(self._keys.recent, 0, -RECENT - 1)
             pipe.pexpire(self._keys.recent, self._live_ms + self._record_ms)
+            self._board.told(pipe, [feed.admitted(record), *map(feed.stepped, chain)])
 
         results = await self._client.write("admit", fill)
-        return [_applied(row) for row in results[1 : 2 + len(chain)]]
+        applied = [_applied(row) for row in results[1 : 2 + len(chain)]]
+        await self._correct(chain, applied[1:])
+        return applied
 
     async def apply(
         self,
@@ -92,9 +97,12 @@ class RedisStore:
             self._enter(pipe, enter)
             if disown is not None and ended:
                 pipe.srem(self._keys.owned(disown), *ended)
+            if chain:
+                self._board.told(pipe, map(feed.stepped, chain))
 
         results = await self._client.write("apply", fill)
         applied = [_applied(row) for row in results[: len(chain)]]
+        await self._correct(chain, applied)
         if disown is not None:
             await self._reclaim(disown, chain, applied)
         return applied
@@ -108,18 +116,19 @@ class RedisStore:
         (rows,) = await self._client.read("events", lambda pipe: pipe.xrange(self._keys.events(request_id), min=low))
         return [EventRow(id_, float(f["at"]), f["event"], State(f["state"])) for id_, f in rows]
 
-    async def recent(self, limit: int) -> Sequence[Record]:
+    async def recent(self, limit: int, *, before: tuple[float, str] | None = None) -> Sequence[Record]:
         found: dict[str, Record] = {}
         gone: list[str] = []
         size = min(limit, PAGE)
         start = 0
         while len(found) < limit:
-            ids = await self._newest(start, size)
+            newest = await self._newest(start, size, before[0] if before is not None else "+inf")
+            ids = [id_ for id_, at in newest if before is None or (at, id_) < before]
             rows = await self._hashes("recent", ids) if ids else {}
             found |= {record.id: record for record in readable(rows)}
             gone += [id_ for id_, fields in rows.items() if not fields]
             start += size
-            if len(ids) < size:
+            if len(newest) < size:
                 break
         if gone:
             await self._client.write("recent", lambda pipe: pipe.zrem(self._keys.recent, *gone))
@@ -131,6 +140,21 @@ class RedisStore:
                 pipe.evalsha(scripts.COUNT.sha, 1, self._keys.load(engine))
 
         return dict(zip(engines, await self._client.read("loads", fill), strict=True))
+
+    async def feed(self, limit: int, *, after: str | None = None) -> Sequence[FeedRow]:
+        return await self._board.feed(limit, after)
+
+    async def feed_has(self, row: str) -> bool:
+        return await self._board.has(row)
+
+    async def tell(self, at: float, fields: Mapping[str, str]) -> None:
+        await self._board.tell([{**fields, "at": repr(at)}])
+
+    async def orders(self) -> Orders:
+        return await self._board.orders()
+
+    async def give_order(self, engine: str, put: Mapping[Order, str], *, drop: Iterable[Order] = ()) -> None:
+        await self._board.give_order(engine, put, drop)
 
     async def heartbeat(self, owner: str, lease: float) -> None:
         await self._client.write("heartbeat", lambda pipe: self._renew(pipe, owner, lease))
@@ -160,6 +184,16 @@ class RedisStore:
     def asked_cancels(self, owner: str) -> AsyncIterator[str]:
         return self._client.listen("cancel", self._keys.cancels(owner))
 
+    async def keep_transcript(self, audio_id: str, text: str, ttl: float) -> None:
+        await self._client.write("keep", lambda pipe: pipe.set(self._keys.audio(audio_id), text, px=_ms(ttl)))
+
+    async def transcripts(self, audio_ids: Sequence[str]) -> Mapping[str, str | None]:
+        def fill(pipe: Pipeline) -> None:
+            for audio_id in audio_ids:
+                pipe.get(self._keys.audio(audio_id))
+
+        return dict(zip(audio_ids, await self._client.read("transcripts", fill), strict=True))
+
     async def ping(self) -> float:
         start = time.perf_counter()
         await self._client.read("ping", lambda pipe: pipe.ping())
@@ -168,11 +202,14 @@ class RedisStore:
     async def aclose(self) -> None:
         await self._client.aclose()
 
-    async def _newest(self, start: int, size: int) -> list[str]:
-        (ids,) = await self._client.read(
-            "recent", lambda pipe: pipe.zrange(self._keys.recent, start, start + size - 1, desc=True)
-        )
-        return list(ids)
+    async def _newest(self, start: int, size: int, since: float | str) -> list[tuple[str, float]]:
+        """Ids with their times, newest first, from a time on back."""
+
+        def fill(pipe: Pipeline) -> None:
+            pipe.zrevrangebyscore(self._keys.recent, since, "-inf", start=start, num=size, withscores=True)
+
+        (found,) = await self._client.read("recent", fill)
+        return [(id_, at) for id_, at in found]
 
     async def _hashes(self, op: str, ids: Sequence[str]) -> dict[str, Mapping[str, str]]:
         """The hashes of these records, in this order; empty where there is none."""
@@ -218,6 +255,10 @@ class RedisStore:
 
         if live:
             await self._client.write("apply", fill)
+
+    async def _correct(self, chain: Sequence[Step], applied: Sequence[Applied]) -> None:
+        if rows := list(feed.corrections(chain, applied)):
+            await self._board.tell(rows)
 
     def _enter(self, pipe: Pipeline, loads: Sequence[Load]) -> None:
         for load in loads:

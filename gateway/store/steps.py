@@ -22,6 +22,9 @@ EVENTS_KEPT = 256
 OPS_KEPT = 64
 """A repeated operation is known as one while at most this many transitions came after it."""
 
+FEED_KEPT = 20_000
+"""Newest entries of the feed, about: some minutes of a busy gateway."""
+
 FIRST_LEASE = 10.0
 """Seconds that an owner has from its first claim to its first heartbeat."""
 

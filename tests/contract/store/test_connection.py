@@ -26,6 +26,8 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "heartbeat": lambda s: s.heartbeat("a", 1),
     "retire": lambda s: s.retire("a"),
     "orphans": lambda s: s.orphans(),
+    "keep": lambda s: s.keep_transcript("audio_a", "x", 1),
+    "transcripts": lambda s: s.transcripts(["audio_a"]),
     "ping": lambda s: s.ping(),
 }
 

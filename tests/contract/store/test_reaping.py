@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from gateway.lifecycle import Event, Record, State
-from gateway.store.port import Store
+from gateway.lifecycle import Event, Record, Speech, State
+from gateway.store.port import Load, Store
 from gateway.store.reaper import Reaper
 from tests.contract.store.conftest import Bench
 from tests.contract.store.samples import DECODE, IDS, PREFILL, Author, new_record, places
@@ -43,6 +43,18 @@ async def test_a_dead_replicas_requests_expire_and_free_their_places(bench: Benc
         assert "replica-a" in kept.error["message"]
     assert await bench.store.loads([PREFILL, DECODE]) == {PREFILL: 0, DECODE: 0}
     assert await bench.store.orphans() == []
+
+
+async def test_speech_ends_with_the_replica_that_drove_it(bench: Bench) -> None:
+    await bench.store.heartbeat("replica-a", 0)
+    record = new_record(speech=Speech.SPEAKING, talker="t:1", code2wav="c:1")
+    loads = [Load(engine, record.id, bench.now() + 60) for engine in record.engines]
+    await bench.store.admit(record, transitions=Author(record).all(Event.DECODE_SENT), loads=loads)
+    await reaper_of(bench.store, "replica-b").beat()
+    kept = await bench.store.get(record.id)
+    assert kept is not None
+    assert (kept.state, kept.speech) == (State.EXPIRED, Speech.FAILED)
+    assert set((await bench.store.loads(record.engines)).values()) == {0}
 
 
 async def test_racing_reapers_close_each_request_once(bench: Bench) -> None:

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from gateway.lifecycle import Event, State
 from gateway.store import scripts
 from gateway.store.keys import Keys
-from gateway.store.port import Load, Outcome
+from gateway.store.port import Load, Order, Outcome
 from gateway.store.redis import RedisStore
 from tests.contract.store.conftest import LIVE_TTL, RECORD_TTL
 from tests.contract.store.samples import DECODE, PREFILL, START, Author, expiry, new_record, places
@@ -49,12 +49,20 @@ async def test_every_key_has_a_time_to_live(store: RedisStore, client: Any, pref
     await store.retire("replica-b")
     await store.orphans()
     await store.loads([PREFILL, DECODE])
+    await store.give_order(PREFILL, {Order.DRAIN: "1"})
     names = Keys(prefix)
     keys = set(await keys_under(client, prefix))
     expected = {names.request(r.id) for r in (live, ended, orphan)} | {
         names.events(r.id) for r in (live, ended, orphan)
     }
-    expected |= {names.leases, names.recent, names.owned("replica-a"), names.owned("replica-b")}
+    expected |= {
+        names.leases,
+        names.recent,
+        names.feed,
+        names.orders,
+        names.owned("replica-a"),
+        names.owned("replica-b"),
+    }
     expected |= {names.load(PREFILL), names.load(DECODE)}
     assert keys == expected
     left = {key: await client.pttl(key) for key in keys}
@@ -92,6 +100,7 @@ async def test_nothing_but_records_is_left_of_owners_that_are_gone(store: RedisS
         names.request(record.id),
         names.events(record.id),
         names.recent,
+        names.feed,
     }
 
 
@@ -195,6 +204,10 @@ async def test_round_trips(redis_url: str, prefix: str) -> None:
         (lambda: store.heartbeat("replica-a", 60), 1),
         (lambda: store.orphans(), 1),
         (lambda: store.recent(5), 2),
+        (lambda: store.feed(5), 1),
+        (lambda: store.tell(START, {"event": "engine_up"}), 1),
+        (lambda: store.orders(), 1),
+        (lambda: store.give_order(PREFILL, {Order.DRAIN: "1"}, drop=[Order.ADD]), 1),
         (lambda: store.retire("replica-a"), 1),
     ]
     for call, expected in counted:

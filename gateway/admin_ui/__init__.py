@@ -1,0 +1,1 @@
+"""The admin page: static files, served by `gateway/api/admin/page.py`."""

@@ -1,0 +1,201 @@
+"""What operators may do to the fleet: drain, add and remove engines, on every replica by telling one.
+
+An order stands in the store. The replica that hears it carries it out at once, the others at their next look, and a
+replica that starts later before its first request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from common.clock import Clock
+from common.connectors import Connector
+from common.engine import Engine, Role
+from common.errors import BadRequest, ConfigurationError, Conflict, EngineError, EngineNotFound, StoreUnavailable
+from common.tasks import Background
+from gateway.fleet.fit import contradiction, misfit
+from gateway.fleet.fleet import Fleet
+from gateway.fleet.gauges import Looker
+from gateway.fleet.member import Member
+from gateway.store.port import Order, Orders, Store
+
+log = logging.getLogger(__name__)
+
+NOBODY: Mapping[str, Any] = {}
+
+
+class Operator:
+    def __init__(
+        self,
+        fleet: Fleet,
+        configured: Sequence[Engine],
+        *,
+        store: Store,
+        connector: Connector,
+        looker: Looker,
+        clock: Clock,
+        replica: str,
+        interval: float,
+    ) -> None:
+        """`configured` are the engines that settings name; `interval` is the seconds between looks at the orders."""
+        self._fleet = fleet
+        self._configured = {e.id: e for e in configured}
+        self._store = store
+        self._connector = connector
+        self._looker = looker
+        self._clock = clock
+        self._replica = replica
+        self._interval = interval
+        self._orders: Orders = {}
+        self._watch = Background(self._run)
+
+    async def start(self) -> None:
+        """The orders that stand are carried out before anything is routed."""
+        await self._try_look()
+        self._watch.start()
+
+    async def stop(self) -> None:
+        await self._watch.stop()
+
+    async def drain(self, engine: str, on: bool) -> Member:
+        """From now on the engine gets no new request, or again some. Raises EngineNotFound, StoreUnavailable."""
+        member = self._member(engine)
+        if on:
+            await self._order(engine, {Order.DRAIN: "1"}, told="engine_drained")
+        else:
+            await self._order(engine, {}, drop=(Order.DRAIN,), told="engine_undrained")
+        return member
+
+    async def add(self, url: str, role: Role, declared: Mapping[str, Any] = NOBODY) -> Member:
+        """One more engine. `declared` is what the caller says it is, in the names of `/duet/identity`. Adding an engine
+        that is there already changes nothing but this.
+
+        Raises BadRequest for a URL that cannot be used, Conflict for an engine that is there as another or does not
+        fit those that are, StoreUnavailable.
+        """
+        engine = self._engine(url, role)
+        there = self._fleet.members.get(engine.id)
+        named = there.engine if there is not None else self._configured.get(engine.id)
+        if named is not None:
+            _expect_same(engine, named)
+        await self._expect_fit(engine, declared)
+        put = {}
+        if engine.id not in self._configured:
+            put[Order.ADD] = json.dumps({"url": url, "role": role.value})
+        if declared:
+            put[Order.DECLARE] = json.dumps(dict(declared))
+        drop = (Order.REMOVE,) if there is not None else (Order.REMOVE, Order.DRAIN)
+        await self._order(engine.id, put, drop=drop, told="engine_added")
+        return self._fleet.members[engine.id]
+
+    async def remove(self, engine: str) -> None:
+        """The engine leaves the fleet once what runs on it has ended. Raises EngineNotFound, StoreUnavailable."""
+        self._member(engine)
+        put = {Order.REMOVE: "1"} if engine in self._configured else {}
+        await self._order(engine, put, drop=(Order.ADD, Order.DECLARE, Order.DRAIN), told="engine_removed")
+
+    async def look(self) -> None:
+        """Carries out the orders that stand. Raises StoreUnavailable; then the last ones stand."""
+        self._orders = await self._store.orders()
+        self._carry_out(self._orders)
+
+    async def _order(self, engine: str, put: Mapping[Order, str], *, drop: Sequence[Order] = (), told: str) -> None:
+        await self._store.give_order(engine, put, drop=drop)
+        await self._store.tell(self._clock.now(), {"event": told, "engine": engine, "replica": self._replica})
+        log.info("%s: %s, as an operator asked", told.replace("_", " "), engine)
+        await self.look()
+
+    def _carry_out(self, orders: Orders) -> None:
+        wanted = {id_: e for id_, e in self._configured.items() if Order.REMOVE not in orders.get(id_, {})}
+        for id_, text in ((id_, o[Order.ADD]) for id_, o in orders.items() if Order.ADD in o):
+            if id_ not in wanted and (engine := self._ordered(id_, text)) is not None:
+                wanted[id_] = engine
+        for id_, member in list(self._fleet.members.items()):
+            if id_ not in wanted:
+                self._fleet.dismiss(id_)
+            elif _is_at(wanted[id_], member.engine):
+                member.leaving = False
+        for id_, engine in wanted.items():
+            if id_ not in self._fleet.members:
+                self._fleet.join(engine)
+            self._fleet.members[id_].draining = Order.DRAIN in orders.get(id_, {})
+        self._looker.keep(self._fleet.members)
+
+    def _ordered(self, id_: str, text: str) -> Engine | None:
+        try:
+            said = json.loads(text)
+            return self._engine(said["url"], Role(said["role"]))
+        except (ValueError, KeyError, TypeError, BadRequest) as e:
+            log.warning("the order to add engine %s cannot be carried out here: %s", id_, e)
+            return None
+
+    def _engine(self, url: str, role: Role) -> Engine:
+        try:
+            engine = Engine.at(url, role)
+            if unknown := set(engine.facts) - set(self._connector.options):
+                known = ", ".join(self._connector.options) or "nothing"
+                raise ConfigurationError(
+                    f"engine URL {url!r} says {unknown.pop()!r}; {self._connector.name} can be told {known}"
+                )
+            if role.serves(Role.PREFILL):
+                self._connector.lookup(engine)
+        except ConfigurationError as e:
+            raise BadRequest(e.message, param="url") from None
+        return engine
+
+    async def _expect_fit(self, engine: Engine, declared: Mapping[str, Any]) -> None:
+        earlier = json.loads(self._orders.get(engine.id, {}).get(Order.DECLARE, "{}"))
+        try:
+            told = await self._looker.identity_of(engine) or {}
+        except EngineError as e:
+            log.info("engine %s is added unseen: %s", engine.id, e.message)
+            told = {}
+        wrong = contradiction(declared, earlier, by="when it was added before") or contradiction(
+            declared, told, by="by its own word"
+        )
+        there = [member for id_, member in self._fleet.members.items() if id_ != engine.id]
+        gauges = await self._looker.look(there)
+        others = {
+            m.engine.id: (m.engine.role, identity)
+            for m in there
+            if (identity := gauges[m.engine.id].identity) is not None
+        }
+        wrong = wrong or misfit(engine.role, {**declared, **told}, others)
+        if wrong is not None:
+            raise Conflict(f"engine {engine.id} cannot be a {engine.role.value} engine here: {wrong}")
+
+    def _member(self, engine: str) -> Member:
+        member = self._fleet.members.get(engine)
+        if member is None or member.leaving:
+            known = ", ".join(self._fleet.members) or "none"
+            raise EngineNotFound(f"engine {engine!r:.200} is not of the fleet: expected one of {known}")
+        return member
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval)
+            await self._try_look()
+
+    async def _try_look(self) -> None:
+        try:
+            await self.look()
+        except StoreUnavailable as e:
+            log.debug("operators' orders are not seen for now: %s", e.message)
+
+
+def _is_at(engine: Engine, other: Engine) -> bool:
+    return engine.url == other.url and engine.role is other.role
+
+
+def _expect_same(new: Engine, named: Engine) -> None:
+    """An engine of role `both` may be added as one of its legs: it is there as that, too."""
+    same_role = new.role is named.role or named.role.serves(new.role)
+    if new.url != named.url or not same_role or any(named.facts.get(k) != v for k, v in new.facts.items()):
+        raise Conflict(
+            f"engine {new.id} is there as {named.role.value} engine {named.url} {dict(named.facts)}; got role "
+            f"{new.role.value}, {new.url} {dict(new.facts)}"
+        )

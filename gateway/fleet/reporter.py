@@ -1,0 +1,63 @@
+"""Tells the feed what this replica sees of engines: that one is up or down, or that its breaker keeps requests away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from common.clock import Clock
+from common.errors import StoreUnavailable
+from common.tasks import Background
+from gateway.fleet.fleet import Fleet
+from gateway.fleet.member import Member
+from gateway.routing import BreakerState
+from gateway.store.port import Store
+
+log = logging.getLogger(__name__)
+
+
+class Reporter:
+    """Looks every `interval` seconds. What happens while the store is away is told once it is back, as it then is."""
+
+    def __init__(self, fleet: Fleet, *, store: Store, clock: Clock, replica: str, interval: float) -> None:
+        self._fleet = fleet
+        self._store = store
+        self._clock = clock
+        self._replica = replica
+        self._interval = interval
+        self._told: dict[tuple[str, str], str] = {}
+        self._watch = Background(self._run)
+
+    async def start(self) -> None:
+        self._watch.start()
+
+    async def stop(self) -> None:
+        await self._watch.stop()
+
+    async def look(self) -> None:
+        """Raises StoreUnavailable."""
+        members = self._fleet.members
+        for key in [key for key in self._told if key[0] not in members]:
+            del self._told[key]
+        for id_, member in [(id_, m) for id_, m in members.items() if m.checked_at is not None]:
+            await self._tell(id_, "up", f"engine_{'up' if member.up else 'down'}", fault=member.fault)
+            if (state := self._breaker(member)) is not BreakerState.CLOSED or (id_, "breaker") in self._told:
+                await self._tell(id_, "breaker", f"breaker_{state.value}", fault=None)
+
+    async def _tell(self, engine: str, what: str, event: str, *, fault: str | None) -> None:
+        if self._told.get((engine, what)) == event:
+            return
+        fields = {"event": event, "engine": engine, "replica": self._replica}
+        await self._store.tell(self._clock.now(), fields if fault is None else {**fields, "fault": fault})
+        self._told[engine, what] = event
+
+    def _breaker(self, member: Member) -> BreakerState:
+        return member.breaker.state(self._clock.monotonic())
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except StoreUnavailable as e:
+                log.debug("what becomes of engines is not told for now: %s", e.message)
+            await asyncio.sleep(self._interval)

@@ -1,0 +1,221 @@
+"""What operators do to a fleet, over fakes: joins, leaves, orders of other replicas, and what the feed is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from common.connectors import DEFAULT, connector
+from common.engine import Engine, Role
+from common.errors import BadRequest, ConfigurationError, Conflict, EngineNotFound, EngineUnreachable, StoreUnavailable
+from gateway.fleet import Looker, Operator, Reporter
+from gateway.fleet.gauges import FRESH
+from gateway.store.port import Order
+from tests.fakes.script import Script, json_reply
+from tests.unit.gateway.test_fleet import D, P
+from tests.unit.gateway.test_fleet import Rig as FleetRig
+
+NEW = "http://127.0.0.1:8300"
+NEW_ID = "127.0.0.1:8300"
+METRICS = b"""# HELP vllm:kv_cache_usage_perc x
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
+vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.5
+vllm:num_requests_running{engine="0"} 2.0
+vllm:num_requests_running{engine="1"} 3.0
+vllm:num_requests_waiting{engine="0"} NaN
+vllm:num_requests_waiting{engine="1"} nonsense
+"""
+
+
+class Rig(FleetRig):
+    def __init__(self, *engines: Engine) -> None:
+        super().__init__(*engines)
+        self.looker = Looker(self.client, self.clock)
+        self.operator = self.another(self.fleet, engines or (P, D))
+
+    def another(self, fleet: Any, engines: Any) -> Operator:
+        return Operator(
+            fleet,
+            engines,
+            store=self.store,
+            connector=connector(DEFAULT),
+            looker=self.looker,
+            clock=self.clock,
+            replica="replica-1",
+            interval=3600,
+        )
+
+    def says(self, id_: str, **identity: Any) -> None:
+        self.client.on("/duet/identity", engine=id_, reply=json_reply(identity) if identity else Script(status=404))
+        self.client.on("/metrics", engine=id_, reply=Script([METRICS]))
+
+    async def told(self) -> list[str]:
+        return [row.fields["event"] for row in await self.store.feed(100)]
+
+
+async def test_an_order_of_another_replica_is_carried_out_at_the_next_look() -> None:
+    rig = Rig()
+    await rig.store.give_order(P.id, {Order.DRAIN: "1"})
+    await rig.store.give_order(D.id, {Order.REMOVE: "1"})
+    await rig.store.give_order(NEW_ID, {Order.ADD: f'{{"url": "{NEW}", "role": "decode"}}'})
+    await rig.operator.look()
+    assert set(rig.fleet.members) == {P.id, NEW_ID}
+    assert rig.fleet.members[P.id].draining
+    await rig.store.give_order(P.id, {}, drop=[Order.DRAIN])
+    await rig.store.give_order(D.id, {}, drop=[Order.REMOVE])
+    await rig.store.give_order(NEW_ID, {}, drop=[Order.ADD])
+    await rig.operator.look()
+    assert set(rig.fleet.members) == {P.id, D.id}
+    assert not rig.fleet.members[P.id].draining
+
+
+@pytest.mark.parametrize("text", ["", "7", "{}", '{"url": "ftp://x", "role": "decode"}', '{"url": "http://x:1"}'])
+async def test_an_order_that_cannot_be_read_hides_no_other(text: str, caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    await rig.store.give_order("odd:1", {Order.ADD: text})
+    await rig.store.give_order(P.id, {Order.DRAIN: "1"})
+    await rig.operator.look()
+    assert set(rig.fleet.members) == {P.id, D.id}
+    assert rig.fleet.members[P.id].draining
+    assert "odd:1" in caplog.text
+
+
+async def test_an_engine_that_works_leaves_when_it_is_done() -> None:
+    rig = Rig()
+    rig.fleet.enter(D.id)
+    rig.fleet.enter(D.id)
+    await rig.operator.remove(D.id)
+    assert rig.fleet.members[D.id].leaving
+    assert not rig.fleet.routable(Role.DECODE)
+    with pytest.raises(EngineNotFound, match="is not of the fleet"):
+        await rig.operator.drain(D.id, on=True)
+    rig.fleet.leave(D.id)
+    assert D.id in rig.fleet.members
+    rig.fleet.leave(D.id)
+    assert D.id not in rig.fleet.members
+    rig.fleet.succeeded(D.id)
+    rig.fleet.failed(D.id, "late")
+    assert not rig.fleet.is_up(D.id)
+    await rig.fleet.look_at_load()
+
+
+async def test_an_engine_that_is_added_back_while_it_leaves_stays() -> None:
+    rig = Rig()
+    rig.says(D.id)
+    rig.says(P.id)
+    rig.fleet.enter(D.id)
+    member = rig.fleet.members[D.id]
+    await rig.operator.remove(D.id)
+    assert await rig.operator.add(D.url, Role.DECODE) is member
+    assert not member.leaving
+    rig.fleet.leave(D.id)
+    assert rig.fleet.members[D.id] is member
+    assert await rig.told() == ["engine_removed", "engine_added"]
+
+
+async def test_a_newcomer_that_does_not_fit_is_refused_and_nothing_changes() -> None:
+    rig = Rig()
+    rig.says(P.id, model="m", block_size=16)
+    rig.says(D.id)
+    rig.says(NEW_ID, model="m", block_size=32, role="decode")
+    rig.fleet.members[P.id].up = True
+    with pytest.raises(Conflict, match=f"block_size: it has 32, prefill engine {P.id} has 16"):
+        await rig.operator.add(NEW, Role.DECODE)
+    with pytest.raises(Conflict, match="model: declared as 'x', but by its own word it is 'm'"):
+        await rig.operator.add(NEW, Role.DECODE, {"model": "x"})
+    with pytest.raises(Conflict, match="is there as prefill engine"):
+        await rig.operator.add(P.url, Role.DECODE)
+    with pytest.raises(BadRequest, match="expected http://host:port"):
+        await rig.operator.add("nonsense", Role.DECODE)
+    assert set(rig.fleet.members) == {P.id, D.id}
+    assert await rig.store.orders() == {}
+    assert await rig.told() == []
+
+
+async def test_an_engine_that_is_not_up_yet_may_be_added() -> None:
+    rig = Rig()
+    rig.client.on("/duet/identity", engine=NEW_ID, reply=EngineUnreachable("no", engine=NEW_ID))
+    member = await rig.operator.add(NEW, Role.DECODE)
+    assert (member.up, member.fault) == (False, "not checked yet")
+
+
+async def test_while_the_store_is_away_the_last_orders_stand() -> None:
+    rig = Rig()
+    await rig.operator.drain(P.id, on=True)
+    rig.store.available = False
+    with pytest.raises(StoreUnavailable):
+        await rig.operator.drain(P.id, on=False)
+    await rig.operator.start()
+    await rig.operator.stop()
+    assert rig.fleet.members[P.id].draining
+
+
+def test_an_engine_does_not_join_twice() -> None:
+    rig = Rig()
+    with pytest.raises(ConfigurationError, match="listed twice"):
+        rig.fleet.join(P)
+
+
+async def test_what_engines_tell_is_asked_once_a_second_and_only_of_those_that_are_up() -> None:
+    rig = Rig()
+    rig.says(P.id, model="m")
+    rig.fleet.members[P.id].up = True
+    seen = await rig.looker.look(rig.fleet.members.values())
+    gauges = seen[P.id]
+    assert (gauges.kv_usage, gauges.running, gauges.waiting) == (0.5, 5, None)
+    assert gauges.identity == {"model": "m"}
+    assert seen[D.id].kv_usage is None
+    await rig.looker.look([rig.fleet.members[D.id]])
+    await rig.looker.look(rig.fleet.members.values())
+    assert [call.path for _, call in rig.client.calls].count("/metrics") == 1
+    rig.clock.advance(FRESH)
+    await rig.looker.look(rig.fleet.members.values())
+    paths = [call.path for _, call in rig.client.calls]
+    assert (paths.count("/metrics"), paths.count("/duet/identity")) == (2, 1)
+    rig.fleet.members[P.id].lose()
+    rig.clock.advance(FRESH)
+    await rig.looker.look(rig.fleet.members.values())
+    assert [call.path for _, call in rig.client.calls].count("/duet/identity") == 2, "it may be another by now"
+
+
+async def test_an_engine_that_tells_nothing_of_itself_is_shown_all_the_same() -> None:
+    rig = Rig()
+    for path in ("/metrics", "/duet/identity"):
+        rig.client.on(path, engine=P.id, reply=EngineUnreachable("gone", engine=P.id))
+        rig.client.on(path, engine=D.id, reply=Script([b"<html>"]))
+    for member in rig.fleet.members.values():
+        member.up = True
+    for gauges in (await rig.looker.look(rig.fleet.members.values())).values():
+        assert (gauges.kv_usage, gauges.running, gauges.identity) == (None, None, None)
+
+
+async def test_the_feed_is_told_each_change_once() -> None:
+    rig = Rig()
+    reporter = Reporter(rig.fleet, store=rig.store, clock=rig.clock, replica="replica-1", interval=3600)
+    member = rig.fleet.members[P.id]
+    await reporter.look()
+    assert await rig.told() == [], "nobody knows yet"
+    for one in rig.fleet.members.values():
+        one.checked_at, one.fault = rig.clock.now(), None
+    await reporter.look()
+    await reporter.look()
+    assert await rig.told() == ["engine_down", "engine_down"], "one for each engine"
+    member.up, member.fault = True, None
+    await reporter.look()
+    for _ in range(3):
+        rig.fleet.failed(P.id, "no")
+    await reporter.look()
+    rig.clock.advance(60)
+    rig.fleet.enter(P.id)
+    rig.fleet.succeeded(P.id)
+    await reporter.look()
+    assert (await rig.told())[2:] == ["engine_up", "breaker_open", "breaker_closed"]
+    rig.store.available = False
+    member.up = False
+    with pytest.raises(StoreUnavailable):
+        await reporter.look()
+    rig.store.available = True
+    await reporter.look()
+    (row,) = await rig.store.feed(1)
+    assert row.fields == {"event": "engine_down", "engine": P.id, "replica": "replica-1"}
