@@ -19,6 +19,8 @@ def gateway(
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one [8000].")] = None,
     prefill: Urls = None,
     decode: Urls = None,
+    talkers: Urls = None,
+    code2wavs: Urls = None,
     connector: Annotated[str | None, typer.Option(metavar="NAME", help="The engines' KV connector.")] = None,
     kv_lease: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="How long prefill keeps KV that nobody fetched.")
@@ -30,6 +32,7 @@ def gateway(
         list[str] | None, typer.Option(metavar="KEY", help="A key that clients may use; once for each.")
     ] = None,
     admin_key: Annotated[str | None, typer.Option(metavar="KEY", help="Key for the admin endpoints.")] = None,
+    admin_port: Annotated[int | None, typer.Option(help="Port for /admin, which is then nowhere else.")] = None,
     engine_api_key: Annotated[str | None, typer.Option(metavar="KEY", help="Key that engines ask for.")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
 ) -> None:
@@ -49,12 +52,16 @@ def run(given: dict[str, Any], stack: ExitStack) -> None:
 
     from common.ports import require_free
     from common.valkey import EmbeddedValkey
-    from gateway.bootstrap import connector_of, engines_of, serve
+    from gateway.bootstrap import serve
+    from gateway.named import connector_of, engines_of, speech_engines_of
     from gateway.settings import Settings
 
     settings = Settings(**given)
     engines_of(settings, connector_of(settings))  # a wrong engine is told before anything is started
+    speech_engines_of(settings)
     require_free(settings.host, settings.port)
+    if settings.admin_port is not None:
+        require_free(settings.admin_address, settings.admin_port)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with suppress(KeyboardInterrupt):  # uvicorn ends in order, and then raises the signal that ended it again
         if settings.redis_url is None:

@@ -1,14 +1,16 @@
-"""`duet say`: one answer, streamed to the terminal."""
+"""`duet say`: one answer, streamed to the terminal; with `-o` it is spoken too, and the speech goes to a file."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.http import URL, Refused, calling, expect_ok
+from cli.speech import Heard
 
 if TYPE_CHECKING:
     import httpx
@@ -25,11 +27,24 @@ def say(
     api_key: Annotated[str | None, typer.Option(envvar="DUET_API_KEY", help="A client's key.")] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer in tokens.")] = 256,
     temperature: Annotated[float | None, typer.Option(min=0, help="0 for the likeliest answer.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE.wav", help="Have the answer spoken, into this file.")
+    ] = None,
+    voice: Annotated[str, typer.Option(help="Who speaks, with -o.")] = "ethan",
+    max_frames: Annotated[
+        int | None, typer.Option(min=1, help="Longest speech in frames of 80 ms [the Talker's].")
+    ] = None,
 ) -> None:
     """Say something and stream the answer to the terminal."""
     with calling(url, api_key, silent_for=SILENT_FOR) as client:
         body = request(text, model or first_model(client), system, max_tokens, temperature)
-        show(stream(client, body))
+        if out is None:
+            show(text_of(deltas(client, body)))
+            return
+        heard = Heard()
+        show(heard.text(deltas(client, body | spoken(voice, max_frames))))
+        heard.save(out)
+        typer.echo(heard.report(out), err=True)
 
 
 def request(text: str, model: str, system: str | None, max_tokens: int, temperature: float | None) -> dict[str, Any]:
@@ -41,6 +56,14 @@ def request(text: str, model: str, system: str | None, max_tokens: int, temperat
         "stream": True,
     }
     return body if temperature is None else body | {"temperature": temperature}
+
+
+def spoken(voice: str, max_frames: int | None) -> dict[str, Any]:
+    """What a request has beside the usual for an answer that is spoken."""
+    audio: dict[str, Any] = {"voice": voice, "format": "pcm16"}
+    if max_frames is not None:
+        audio["sampling"] = {"max_frames": max_frames}
+    return {"modalities": ["text", "audio"], "audio": audio}
 
 
 def show(pieces: Iterator[str]) -> None:
@@ -68,7 +91,11 @@ def first_model(client: httpx.Client) -> str:
     return models[0]
 
 
-def stream(client: httpx.Client, body: dict[str, Any]) -> Iterator[str]:
+def text_of(deltas: Iterator[dict[str, Any]]) -> Iterator[str]:
+    return (delta.get("content") or "" for delta in deltas)
+
+
+def deltas(client: httpx.Client, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The pieces of the answer as they come. Raises Refused with the server's message, or if the stream is cut."""
     with client.stream("POST", "/v1/chat/completions", json=body) as reply:
         if reply.status_code != 200:
@@ -84,5 +111,5 @@ def stream(client: httpx.Client, body: dict[str, Any]) -> Iterator[str]:
             if "error" in event:
                 raise Refused(event["error"]["message"])
             for choice in event["choices"]:
-                yield choice["delta"].get("content") or ""
+                yield choice["delta"]
     raise Refused("the answer broke off")

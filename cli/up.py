@@ -1,4 +1,7 @@
-"""`duet up`: model, Valkey, engines and gateway on this machine. What `make run` calls."""
+"""`duet up`: model, Valkey, engines and gateway on this machine. What `make run` calls.
+
+A Qwen3-Omni gets a Talker and a Code2Wav too, and its Thinkers tell the Talker what they compute.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.engine import DeviceOption, DtypeOption, device_named, require_vllm
+from cli.engine.options import DeviceOption, DtypeOption, device_named, require_vllm
 from cli.errors import told
 
 
@@ -15,7 +18,11 @@ def up(
     port: Annotated[int | None, typer.Option(help="The gateway's port; 0 takes a free one [8000].")] = None,
     host: Annotated[str | None, typer.Option(help="The gateway's address [127.0.0.1].")] = None,
     model: Annotated[
-        str, typer.Option(help="smollm2 (real weights), tiny (random ones, fastest), or a folder.")
+        str,
+        typer.Option(
+            help="smollm2 (real weights), tiny (random ones, fastest), omni-tiny (random ones, with speech), or a "
+            "folder."
+        ),
     ] = "smollm2",
     prefill: Annotated[int, typer.Option(min=1, max=8, help="Prefill engines.")] = 1,
     decode: Annotated[int, typer.Option(min=1, max=8, help="Decode engines.")] = 1,

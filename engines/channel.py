@@ -13,13 +13,15 @@ from __future__ import annotations
 import atexit
 import os
 from functools import cache
-
-import torch
-from torch import Tensor
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from common.channel import Publisher, Reference, Rows
 from common.channel.reference import Key
 from common.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ENDPOINT = "DUET_CHANNEL"
 BIND = "DUET_CHANNEL_BIND"
@@ -46,8 +48,18 @@ def publisher() -> Publisher:
     return made
 
 
+def remove_socket() -> None:
+    """Removes the file of an `ipc` endpoint, for whoever outlives the publisher: vLLM kills its workers at its end, and
+    one that is killed leaves it."""
+    path = os.environ.get(BIND, os.environ.get(ENDPOINT, "")).removeprefix("ipc://")
+    if path.startswith("/") and Path(path).is_socket():
+        Path(path).unlink(missing_ok=True)
+
+
 def to_rows(tensor: Tensor) -> Rows:
     """A copy in host memory, of any shape. On a GPU this waits for what computes it."""
+    import torch
+
     held = tensor.detach().to("cpu", copy=True).contiguous()
     name = str(held.dtype).removeprefix("torch.")
     data = held.reshape(-1).view(torch.uint8).numpy().data if held.numel() else b""
@@ -56,6 +68,8 @@ def to_rows(tensor: Tensor) -> Rows:
 
 def to_tensor(rows: Rows) -> Tensor:
     """A copy, in host memory."""
+    import torch
+
     dtype = getattr(torch, rows.dtype)
     if not rows.data.nbytes:
         return torch.empty(rows.shape, dtype=dtype)

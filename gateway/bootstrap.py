@@ -7,15 +7,13 @@ import secrets
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
 from common.clock import SystemClock
-from common.connectors import Connector, connector
-from common.engine import Engine, Role
+from common.connectors import Connector
 from common.errors import ConfigurationError
 from common.ids import RandomIds
 from gateway.api.app import create_app
@@ -24,13 +22,16 @@ from gateway.api.auth import Keys
 from gateway.api.hot import HotPath
 from gateway.api.protocol import bounded
 from gateway.api.services import Services
+from gateway.api.streams import Streams
+from gateway.api.traffic import Traffic
 from gateway.dispatch import Coordinator
 from gateway.dispatch.budget import RetryBudget
 from gateway.dispatch.cancel import CancelListener
 from gateway.dispatch.deadlines import LegDeadlines
 from gateway.dispatch.policy import Policies
 from gateway.dispatch.pulse import Pulse
-from gateway.fleet import Fleet
+from gateway.fleet import Fleet, Looker, Operator, Reporter
+from gateway.named import connector_of, engines_of, speech_engines_of
 from gateway.routing import Picker
 from gateway.settings import Settings
 from gateway.store.port import Store
@@ -40,49 +41,6 @@ from gateway.telemetry import Metrics
 from gateway.transport.http import HttpEngineClient
 
 log = logging.getLogger(__name__)
-
-
-def connector_of(settings: Settings) -> Connector:
-    """Raises ConfigurationError for a name that is not known."""
-    return connector(settings.connector, lease=settings.kv_lease)
-
-
-def engines_of(settings: Settings, kv: Connector) -> list[Engine]:
-    """The engines that the settings name; one listed as prefill and as decode has role `both`.
-
-    Raises ConfigurationError for a URL that is none or says what the connector does not know, or if a role has no
-    engine.
-    """
-    found: dict[str, Engine] = {}
-    for role, urls in ((Role.PREFILL, settings.prefill), (Role.DECODE, settings.decode)):
-        if not urls:
-            raise ConfigurationError(f"no {role.value} engine: expected --{role.value} URL or DUET_{role.name}")
-        for url in dict.fromkeys(urls):
-            engine = Engine.at(url, role)
-            other = found.get(engine.id)
-            if other is not None:
-                engine = _once(engine, other)
-            unknown = set(engine.facts) - set(kv.options)
-            if unknown:
-                known = ", ".join(kv.options) or "nothing"
-                raise ConfigurationError(
-                    f"{role.value} engine URL {url!r} says {unknown.pop()!r}; {kv.name} can be told {known}"
-                )
-            if role is Role.PREFILL:
-                kv.lookup(engine)  # finds a wrong option before anything is started
-            found[engine.id] = engine
-    return list(found.values())
-
-
-def _once(engine: Engine, other: Engine) -> Engine:
-    """One engine out of two mentions of it. Raises ConfigurationError if they say different things."""
-    facts = {**other.facts, **engine.facts}
-    if engine.url != other.url or any(facts[name] != value for name, value in other.facts.items()):
-        raise ConfigurationError(
-            f"engine {engine.id} is named twice, as {other.url} {dict(other.facts)} and as {engine.url} "
-            f"{dict(engine.facts)}; expected the same of both"
-        )
-    return replace(engine, role=engine.role if engine.role is other.role else Role.BOTH, facts=facts)
 
 
 def store_of(settings: Settings) -> Store:
@@ -105,7 +63,7 @@ def build(settings: Settings, *, store: Store | None = None, kv: Connector | Non
     clock, ids, metrics = SystemClock(), RandomIds(), Metrics()
     replica = f"{socket.gethostname()}-{secrets.token_hex(4)}"
     kv = kv if kv is not None else connector_of(settings)
-    engines = engines_of(settings, kv)
+    engines = [*engines_of(settings, kv), *speech_engines_of(settings)]
     store = store if store is not None else store_of(settings)
     key = settings.engine_api_key
     client = HttpEngineClient(api_key=key.get_secret_value() if key is not None else None)
@@ -149,18 +107,41 @@ def build(settings: Settings, *, store: Store | None = None, kv: Connector | Non
             settings.on_handoff_missing,
             settings.on_decode_failure,
             settings.max_attempts,
+            settings.on_speech_failure,
         ),
         pulse=pulse,
         budget=RetryBudget(share=settings.retry_share, floor=settings.retry_floor),
         replica=replica,
         load_ttl=settings.load_ttl,
+        audio_ttl=settings.audio_ttl,
         refuse_unsplit=settings.unsplit == "refuse",
     )
     reaper = Reaper(
         store, clock=clock, ids=ids, owner=replica, lease=settings.owner_lease, on_reaped=metrics.reaped.inc
     )
     listener = CancelListener(store, coordinator, replica)
-    services = Services(fleet, store, kv, coordinator, clock, metrics, keys, replica, clock.now())
+    looker, every = Looker(client, clock), settings.load_interval
+    operator = Operator(
+        fleet, engines, store=store, connector=kv, looker=looker, clock=clock, replica=replica, interval=every
+    )
+    reporter = Reporter(fleet, store=store, clock=clock, replica=replica, interval=every)
+    streams = Streams()
+    services = Services(
+        fleet=fleet,
+        store=store,
+        connector=kv,
+        coordinator=coordinator,
+        clock=clock,
+        metrics=metrics,
+        keys=keys,
+        replica=replica,
+        started_at=clock.now(),
+        settings=settings,
+        operator=operator,
+        looker=looker,
+        traffic=Traffic(store, clock),
+        streams=streams,
+    )
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -176,20 +157,25 @@ def build(settings: Settings, *, store: Store | None = None, kv: Connector | Non
             stack.push_async_callback(pulse.stop)
             await listener.start()
             stack.push_async_callback(listener.stop)
+            await operator.start()
+            stack.push_async_callback(operator.stop)
             await fleet.start()
             stack.push_async_callback(fleet.stop)
+            await reporter.start()
+            stack.push_async_callback(reporter.stop)
             log.info("replica %s: %d engines, connector %s", replica, len(engines), kv.name)
             yield
 
     app = create_app(lifespan)
     hot = HotPath(coordinator, keys, metrics, max_body=settings.max_body_bytes, receive_within=settings.receive_timeout)
-    return Gateway(hot, app)
+    return Gateway(hot, app, streams, admin_port=settings.admin_port)
 
 
 def serve(settings: Settings) -> None:
     """Runs the gateway until SIGTERM or SIGINT; requests that run then may end within `shutdown_grace`."""
+    gateway = build(settings)
     config = uvicorn.Config(
-        build(settings),
+        gateway,
         host=settings.host,
         port=settings.port,
         loop="uvloop",
@@ -200,7 +186,23 @@ def serve(settings: Settings) -> None:
         server_header=False,
         timeout_graceful_shutdown=int(settings.shutdown_grace),
     )
-    uvicorn.Server(config).run()
+    if settings.admin_port is None:
+        Server(config, gateway).run()
+        return
+    admin = uvicorn.Config(gateway, host=settings.admin_address, port=settings.admin_port, log_config=None)
+    Server(config, gateway).run([config.bind_socket(), admin.bind_socket()])
+
+
+class Server(uvicorn.Server):
+    """Tells the application before it waits for what is open."""
+
+    def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
+        super().__init__(config)
+        self._gateway = gateway
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._gateway.going_down()
+        await super().shutdown(sockets)
 
 
 def _logging(level: str) -> dict[str, Any]:

@@ -26,8 +26,17 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    admin_host: str | None = Field(None, description="address of the admin port; if not set, the same as for clients")
+    admin_port: int | None = Field(
+        None,
+        ge=1,
+        le=65535,
+        description="port for /admin, which is then nowhere else; if not set, it is on the clients' port",
+    )
     prefill: Names = Field((), description="base URLs of prefill engines")
     decode: Names = Field((), description="base URLs of decode engines")
+    talkers: Names = Field((), description="base URLs of Talkers; none means no speech")
+    code2wavs: Names = Field((), description="base URLs of Code2Wav servers")
     connector: str = Field(DEFAULT, description="the engines' KV connector")
     kv_lease: float | None = Field(
         None,
@@ -40,7 +49,8 @@ class Settings(BaseSettings):
     redis_prefix: str = Field("duet:", description="what every key starts with")
     api_key: Secrets = Field((), description="keys that clients may use; none means no check")
     admin_key: SecretStr | None = Field(
-        None, description="key for the admin endpoints; if not set, a client's key is enough"
+        None,
+        description="key for the admin endpoints; if not set, a client's key is enough to look, and none to change",
     )
     engine_api_key: SecretStr | None = Field(None, description="key that the gateway sends to the engines")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="how much the log says")
@@ -58,6 +68,11 @@ class Settings(BaseSettings):
         Policy.RETRY,
         description="what follows a decode that failed before its first byte: a new prefill and decode (retry), or an "
         "error (fail)",
+    )
+    on_speech_failure: Literal[Policy.RETRY, Policy.FAIL] = Field(
+        Policy.RETRY,
+        description="what follows a Talker or a Code2Wav that failed in mid-speech: another one goes on from the "
+        "sample that was reached (retry), or the text ends with an error (fail)",
     )
     max_attempts: int = Field(3, ge=1, description="attempts of one request, the first one included")
     retry_share: float = Field(
@@ -91,8 +106,13 @@ class Settings(BaseSettings):
     )
     live_ttl: float = Field(86400.0, gt=0, description="longest life of a running request's record")
     record_ttl: float = Field(3600.0, gt=0, description="how long the record of an ended request is kept")
+    audio_ttl: float = Field(
+        3600.0, gt=0, description="how long a spoken answer can be referred to by its audio id in later messages"
+    )
     load_ttl: float = Field(3600.0, gt=0, description="when a request that was never freed leaves an engine's load")
-    load_interval: float = Field(0.25, gt=0, description="between two looks at the load of all replicas")
+    load_interval: float = Field(
+        0.25, gt=0, description="between two looks at the load of all replicas, and at operators' orders"
+    )
     shutdown_grace: float = Field(30.0, ge=0, description="how long running requests may take to end at shutdown")
     unsplit: Literal["allow", "refuse"] = Field(
         "allow",
@@ -100,7 +120,12 @@ class Settings(BaseSettings):
         "(counted), or it is refused",
     )
 
-    @field_validator("prefill", "decode", "api_key", mode="before")
+    @property
+    def admin_address(self) -> str:
+        """Where the admin port listens, if there is one."""
+        return self.admin_host or self.host
+
+    @field_validator("prefill", "decode", "talkers", "code2wavs", "api_key", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         if isinstance(value, str):

@@ -34,6 +34,7 @@ def doctor(
     port: Annotated[int | None, typer.Option(help="Not looked at.", hidden=True)] = None,
     api_key: Annotated[list[str] | None, typer.Option(help="Not looked at.", hidden=True)] = None,
     admin_key: Annotated[str | None, typer.Option(help="Not looked at.", hidden=True)] = None,
+    admin_port: Annotated[int | None, typer.Option(help="Not looked at.", hidden=True)] = None,
     log_level: Annotated[str | None, typer.Option(help="Not looked at.", hidden=True)] = None,
     probe: Annotated[
         bool, typer.Option(help="Send requests of one token through both legs; without it nothing is handed over.")

@@ -9,7 +9,7 @@ from cli.doctor.finding import Check, Finding, fault, ok
 from common.connectors import Connector
 from common.engine import Engine, Role
 from common.errors import ConfigurationError
-from gateway.bootstrap import connector_of, engines_of
+from gateway.named import connector_of, named_engines
 from gateway.settings import Settings
 
 REFUSED = "the gateway refuses to start"
@@ -28,24 +28,7 @@ def connector(settings: Settings) -> tuple[Connector | None, Finding]:
 
 def engines(settings: Settings, kv: Connector | None) -> tuple[list[Engine], list[Finding]]:
     """Every engine whose URL is one, and what is wrong with the others."""
-    found: dict[str, Engine] = {}
-    wrong: list[str] = []
-    for role, urls in ((Role.PREFILL, settings.prefill), (Role.DECODE, settings.decode)):
-        if not urls:
-            wrong.append(f"no {role.value} engine is named")
-        for url in urls:
-            try:
-                engine = Engine.at(url, role)
-            except ConfigurationError as e:
-                wrong.append(e.message)
-                continue
-            other = found.get(engine.id)
-            found[engine.id] = engine if other is None or other.role is role else Engine.at(url, Role.BOTH)
-    if not wrong and kv is not None:
-        try:
-            found = {engine.id: engine for engine in engines_of(settings, kv)}
-        except ConfigurationError as e:
-            wrong.append(e.message)
-    legs = [f"{sum(e.role.serves(leg) for e in found.values())} {leg.value}" for leg in (Role.PREFILL, Role.DECODE)]
+    found, wrong = named_engines(settings, kv)
+    legs = [f"{sum(e.role.serves(leg) for e in found)} {leg.value}" for leg in (Role.PREFILL, Role.DECODE)]
     named = ok(Check.ENGINES, f"engines: {', '.join(legs)}")
-    return list(found.values()), [fault(Check.ENGINES, w, why=REFUSED, do=FIX) for w in wrong] or [named]
+    return found, [fault(Check.ENGINES, e.message, why=REFUSED, do=FIX) for e in wrong] or [named]

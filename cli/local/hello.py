@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cli.local.model import Model
+
 QUESTION = "What is the capital of France?"
 
 
-def hello(url: str, model: str, logs: Path, *, keyed: bool = False) -> str:
+def hello(url: str, model: Model, logs: Path, *, keyed: bool = False) -> str:
     """`keyed` says that clients need a key; the lines take it from DUET_API_KEY."""
+    speech = [f'Speech: duet say "{QUESTION}" --url {url} -o answer.wav{_bound(model)}'] if model.speaks else []
     return "\n".join(
         [
             "",
             "Ready. To try it:",
             "",
-            *_curl(url, model, keyed),
+            *_curl(url, model.name, keyed),
             "",
             "In Python, with the package openai:",
             "",
-            *_python(url, model, keyed),
+            *_python(url, model.name, keyed),
             "",
             f'Or: duet say "{QUESTION}" --url {url}',
+            *speech,
             "",
+            f"Page      {url}/admin/ui",
             f"Engines   {url}/admin/topology",
             f"Requests  {url}/admin/requests",
             f"Logs      {logs}",
@@ -29,6 +34,11 @@ def hello(url: str, model: str, logs: Path, *, keyed: bool = False) -> str:
             "Ctrl-C ends everything.",
         ]
     )
+
+
+def _bound(model: Model) -> str:
+    """Random weights seldom say that they have ended."""
+    return " --max-frames 100" if model.maker is not None else ""
 
 
 def _curl(url: str, model: str, keyed: bool) -> list[str]:

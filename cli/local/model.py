@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,34 +10,68 @@ from pathlib import Path
 from common.cache import cache_dir
 from common.errors import ConfigurationError
 
-MAKERS = {"tiny": ("engines.tiny", "tiny-1"), "smollm2": ("engines.smollm2", "smollm2-1")}
-"""Models that are made here: the module that makes each, and its folder in the cache. The number goes up when what is
-made changes."""
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """A model that is made here: by `python -m MODULE [KIND] FOLDER`, in a folder of the cache. The folder's number
+    goes up when what is made changes. `flags` are for vLLM, of its Thinkers."""
+
+    command: tuple[str, ...]
+    folder: str
+    speaks: bool = False
+    flags: tuple[str, ...] = ()
+
+
+NO_PICTURES = ("--limit-mm-per-prompt", '{"image": 0, "video": 0}')
+"""The tiny model hears; its eyes are not what vLLM loads."""
+
+
+MAKERS = {
+    "tiny": Maker(("engines.tiny",), "tiny-1"),
+    "omni-tiny": Maker(("engines.tiny", "omni"), "omni-tiny-1", speaks=True, flags=NO_PICTURES),
+    "smollm2": Maker(("engines.smollm2",), "smollm2-1"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """`name` is what clients call it, `maker` the module that makes the folder, None for a folder that is given."""
+    """`name` is what clients call it; `maker` makes the folder, None for a folder that is given. One that `speaks` is a
+    Qwen3-Omni, with Talker and Code2Wav."""
 
     name: str
     directory: Path
-    maker: str | None
+    maker: Maker | None
+    speaks: bool = False
 
     @classmethod
     def of(cls, model: str) -> Model:
         """Raises ConfigurationError for a name that is neither known nor a folder with a model."""
-        if model in MAKERS:
-            maker, folder = MAKERS[model]
-            return cls(model, cache_dir() / folder, maker)
+        if maker := MAKERS.get(model):
+            return cls(model, cache_dir() / maker.folder, maker, maker.speaks)
         path = Path(model).resolve()
-        if not (path / "config.json").is_file():
+        try:
+            config = json.loads((path / "config.json").read_text())
+        except (OSError, ValueError) as e:
             raise ConfigurationError(
-                f"--model {model!r}: expected {' or '.join(sorted(MAKERS))}, or a folder with a config.json"
-            )
-        return cls(path.name, path, None)
+                f"--model {model!r}: expected {', '.join(sorted(MAKERS))}, or a folder with a config.json: {e}"
+            ) from None
+        return cls(path.name, path, None, {"talker_config", "code2wav_config"} <= config.keys())
 
     def make(self) -> list[str] | None:
         """The command that makes it; None if it is there."""
         if self.maker is None or self.directory.exists():
             return None
-        return [sys.executable, "-m", self.maker, str(self.directory)]
+        return [sys.executable, "-m", *self.maker.command, str(self.directory)]
+
+    def make_talker(self) -> list[str] | None:
+        """The command that takes the Talker out of it; None if that was done. Only when it is there itself."""
+        if self.talker.exists():
+            return None
+        return [sys.executable, "-m", "engines.talker", str(self.directory), str(self.talker)]
+
+    @property
+    def talker(self) -> Path:
+        """The folder of its Talker. Only when it is there itself."""
+        from engines.talker import talker_folder
+
+        return talker_folder(self.directory)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from urllib.parse import urlencode
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from cli.local.engines import LocalEngine, code2wav, talker, thinker
 from cli.local.model import Model
 from common.connectors import connector
 from common.engine import Role
 from common.ports import free_ports
+from engines.code2wav.launch import Code2WavSpec
 from engines.thinker.spec import Device, EngineSpec
 from gateway.settings import Settings
 
@@ -62,47 +65,63 @@ class Plan:
     def engine_names(self) -> list[str]:
         """In the order of `engines`."""
         counts = {Role.PREFILL: self.prefill, Role.DECODE: self.decode}
-        return [f"{role.value}-{n + 1}" for role, count in counts.items() for n in range(count)]
+        thinkers = [f"{role.value}-{n + 1}" for role, count in counts.items() for n in range(count)]
+        return [*thinkers, "talker", "code2wav"] if self.model.speaks else thinkers
 
-    def engines(self) -> list[EngineSpec]:
-        """A spec for each engine, on ports that are free now."""
+    def engines(self, rows: Path) -> list[LocalEngine]:
+        """All of them, on ports that are free now. Those of a model that speaks publish in the folder `rows`.
+
+        Only when the model is there.
+        """
         roles = [Role.PREFILL] * self.prefill + [Role.DECODE] * self.decode
-        ports = free_ports(2 * len(roles))
-        key = self.settings.engine_api_key
-        return [
-            EngineSpec(
-                model=str(self.model.directory),
-                role=role,
-                port=ports[2 * i],
-                side_port=ports[2 * i + 1],
-                served_name=self.model.name,
-                connector=self.settings.connector,
-                lease=self.settings.kv_lease,
-                device=self.device,
-                dtype=self.dtype,
-                max_model_len=self.max_model_len,
-                log_requests=True,
-                api_key=key.get_secret_value() if key is not None else None,
-            )
-            for i, role in enumerate(roles)
-        ]
+        ports = iter(free_ports(2 * len(roles) + 2))
+        flags = self.model.maker.flags if self.model.maker is not None else ()
+        found = []
+        for name, role in zip(self.engine_names, roles, strict=False):
+            spec = self._engine(name, self.model.directory, role, next(ports), rows)
+            split = replace(spec, connector=self.settings.connector, lease=self.settings.kv_lease, extra=flags)
+            found.append(thinker(name, replace(split, side_port=next(ports))))
+        if self.model.speaks:
+            found.append(talker("talker", self._engine("talker", self.model.talker, Role.BOTH, next(ports), rows)))
+            found.append(code2wav("code2wav", self._code2wav(next(ports))))
+        return found
 
-    def gateway(self, engines: list[EngineSpec], redis_url: str) -> list[str]:
+    def gateway(self, started: Sequence[LocalEngine], redis_url: str) -> list[str]:
         """The gateway's command line: what this plan decides. The other settings, keys among them, it reads from the
         environment, as they were read for this plan."""
         command = [sys.executable, "-m", "cli.main", "gateway", "--host", self.settings.host, "--port", str(self.port)]
         command += ["--connector", self.settings.connector, "--redis-url", redis_url]
         if self.settings.kv_lease is not None:
             command += ["--kv-lease", str(self.settings.kv_lease)]
-        for engine in engines:
-            command += [f"--{engine.role.value}", self._url(engine)]
+        for engine in started:
+            command += [f"--{engine.stage.value}", engine.told]
         return command
 
-    def _url(self, engine: EngineSpec) -> str:
-        """An engine's address for the gateway, with what its connector must be told of it."""
-        url = f"http://{engine.host}:{engine.port}"
-        if engine.role is not Role.PREFILL or engine.side_port is None:
-            return url
-        kv = connector(self.settings.connector, lease=self.settings.kv_lease)
-        options = kv.url_options(side_port=engine.side_port)
-        return f"{url}?{urlencode(options)}" if options else url
+    def _engine(self, name: str, model: Path, role: Role, port: int, rows: Path) -> EngineSpec:
+        return EngineSpec(
+            model=str(model),
+            role=role,
+            port=port,
+            served_name=self.model.name,
+            connector=None,
+            channel=f"ipc://{rows / name}" if self.model.speaks else None,
+            device=self.device,
+            dtype=self.dtype,
+            max_model_len=self.max_model_len,
+            log_requests=True,
+            api_key=self._engine_key,
+        )
+
+    def _code2wav(self, port: int) -> Code2WavSpec:
+        return Code2WavSpec(
+            model=str(self.model.directory),
+            port=port,
+            served_name=self.model.name,
+            device=self.device,
+            api_key=self._engine_key,
+        )
+
+    @property
+    def _engine_key(self) -> str | None:
+        key = self.settings.engine_api_key
+        return key.get_secret_value() if key is not None else None

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 
 import typer
 
 from cli.errors import complain
 from cli.local.checklist import Checklist
+from cli.local.engines import LocalEngine
 from cli.local.hello import hello
 from cli.local.plan import Plan
 from cli.local.signals import StopSignal
@@ -19,8 +23,6 @@ from common.errors import DuetError
 from common.ports import require_free
 from common.process import Child
 from common.valkey import EmbeddedValkey
-from engines.thinker import EngineSpec, command, environment
-from engines.thinker.launch import device_of
 from engines.thinker.ready import Readiness, phase_of
 
 LOOK_EVERY = 0.25
@@ -52,7 +54,7 @@ def run(plan: Plan) -> int:
     try:
         local.start()
         if not stop.asked:
-            typer.echo(hello(plan.url, plan.model.name, local.logs, keyed=plan.keyed))
+            typer.echo(hello(plan.url, plan.model, local.logs, keyed=plan.keyed))
         return local.watch()
     finally:
         local.stop()
@@ -64,6 +66,7 @@ class Local:
         self.logs = cache_dir() / "logs" / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"
         self._stop = stop
         self._valkey = EmbeddedValkey(log=self.logs / "valkey.log")
+        self._rows = Path(tempfile.mkdtemp(prefix="duet-rows-"))
         self._engines: list[Child] = []
         self._gateway: Child | None = None
 
@@ -74,15 +77,15 @@ class Local:
             self._make_model(checklist)
             if self._stop.asked:
                 return
-            specs = self.plan.engines()
-            looks = [self._start_engine(checklist, name, spec) for name, spec in zip(names, specs, strict=True)]
+            engines = self.plan.engines(self._rows)
+            looks = [self._start_engine(checklist, engine) for engine in engines]
             checklist.start("valkey")
             self._valkey.start()
             checklist.done("valkey")
             self._wait(checklist, looks)
             if self._stop.asked:
                 return
-            self._start_gateway(checklist, specs)
+            self._start_gateway(checklist, engines)
 
     def watch(self) -> int:
         """Waits for a signal (0), or for a part that ends by itself (1): then it says which, and its last words."""
@@ -105,36 +108,40 @@ class Local:
         for engine in self._engines:
             engine.stop()
         self._valkey.stop()
+        shutil.rmtree(self._rows, ignore_errors=True)
 
     def _make_model(self, checklist: Checklist) -> None:
         model = self.plan.model
         checklist.start("model", model.name)
-        make = model.make()
-        if make is None:
-            checklist.done("model", f"{model.name}, from {model.directory}")
-            return
-        with Child("model", make, log=self.logs / "model.log") as child:
+        made = self._make(checklist, model.make())
+        if model.speaks and not self._stop.asked:
+            made = self._make(checklist, model.make_talker()) or made
+        if not self._stop.asked:
+            checklist.done("model", f"{model.name}, {'made in' if made else 'from'} {model.directory}")
+
+    def _make(self, checklist: Checklist, command: list[str] | None) -> bool:
+        """Whether there was something to make. Raises ModelNotMade."""
+        name = self.plan.model.name
+        if command is None:
+            return False
+        with Child("model", command, log=self.logs / "model.log") as child:
             while child.running and not self._stop.asked:
-                checklist.progress("model", child.tail(1)[:80] or model.name)
+                checklist.progress("model", child.tail(1)[:80] or name)
                 time.sleep(LOOK_EVERY)
-        if self._stop.asked:
-            return
-        if child.poll() != 0:
+        if not self._stop.asked and child.poll() != 0:
             checklist.failed("model")
             raise ModelNotMade(
-                f"the model {model.name!r} could not be made; the end of {child.log}:\n{child.tail(LAST_WORDS)}"
+                f"the model {name!r} could not be made; the end of {child.log}:\n{child.tail(LAST_WORDS)}"
             )
-        checklist.done("model", f"{model.name}, made in {model.directory}")
+        return True
 
-    def _start_engine(self, checklist: Checklist, name: str, spec: EngineSpec) -> Readiness:
-        device = device_of(spec)
-        env = environment(spec, device=device)
-        child = Child(name, command(spec, device=device), log=self.logs / f"{name}.log", env=env).start()
+    def _start_engine(self, checklist: Checklist, engine: LocalEngine) -> Readiness:
+        child = Child(engine.name, engine.command, log=self.logs / f"{engine.name}.log", env=engine.env).start()
         self._engines.append(child)
-        checklist.start(name, "starting")
-        return Readiness(child, f"http://{spec.host}:{spec.port}")
+        checklist.start(engine.name, "starting")
+        return Readiness(child, engine.url)
 
-    def _start_gateway(self, checklist: Checklist, engines: list[EngineSpec]) -> None:
+    def _start_gateway(self, checklist: Checklist, engines: list[LocalEngine]) -> None:
         argv = self.plan.gateway(engines, self._valkey.url)
         env = {"DUET_SHUTDOWN_GRACE": STREAMS_MAY_END}
         self._gateway = Child("gateway", argv, log=self.logs / "gateway.log", env=env).start()

@@ -9,7 +9,8 @@
 | `codes.py` | codec frames to and from the channel's rows |
 | `vocoder.py` | the model |
 | `batcher.py` | one decode for what several requests have ready |
-| `app.py`, `__main__.py` | the server |
+| `app.py`, `__main__.py`, `launch.py` | the server, and how it is started |
+| `identity.py` | who it is, and who may ask it |
 | `metrics.py`, `errors.py` | what it counts; what can go wrong |
 
 It is the same audio however it is cut: chunks join without a lost, repeated or changed sample, also when a second

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import signal
+from contextlib import suppress
 from pathlib import Path
 
 import uvicorn
@@ -10,13 +12,18 @@ import uvicorn
 from engines.code2wav.app import create_app
 from engines.code2wav.batcher import Limits
 from engines.code2wav.chunker import Plan
+from engines.code2wav.identity import key_of_environment
 from engines.code2wav.vocoder import Vocoder
+
+STREAMS_MAY_END = 5
+"""Seconds that running answers have after SIGTERM."""
 
 
 def main() -> None:
     plan, limits = Plan(), Limits()
     parser = argparse.ArgumentParser(prog="python -m engines.code2wav", description="Codec frames to audio.")
     parser.add_argument("model", type=Path, help="the folder of a whole Qwen3-Omni")
+    parser.add_argument("--served-name", default=None, help="the model's name [the folder's]")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on [%(default)s]")
     parser.add_argument("--port", type=int, default=8400)
     parser.add_argument("--device", default=None, help="cpu, cuda or cuda:1 [a GPU if torch sees one]")
@@ -28,11 +35,20 @@ def main() -> None:
     parser.add_argument("--left-context", type=int, default=plan.left, help="frames decoded again before each chunk")
     parser.add_argument("--max-batch", type=int, default=limits.requests, help="chunks decoded together")
     args = parser.parse_args()
-    vocoder = Vocoder.load(args.model, device=args.device or _device(), dtype=args.dtype)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):  # uvicorn ends in order, and then raises the signal that ended it again
+        _serve(args, limits)
+
+
+def _serve(args: argparse.Namespace, limits: Limits) -> None:
     app = create_app(
-        vocoder, Plan(args.first_chunk, args.chunk, args.left_context), Limits(args.max_batch, limits.frames)
+        Vocoder.load(args.model, device=args.device or _device(), dtype=args.dtype),
+        Plan(args.first_chunk, args.chunk, args.left_context),
+        Limits(args.max_batch, limits.frames),
+        model=args.served_name or args.model.resolve().name,
+        api_key=key_of_environment(),
     )
-    uvicorn.run(app, host=args.host, port=args.port, log_level="warning")
+    uvicorn.run(app, host=args.host, port=args.port, log_level="warning", timeout_graceful_shutdown=STREAMS_MAY_END)
 
 
 def _device() -> str:

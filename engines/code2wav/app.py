@@ -4,6 +4,7 @@
 | --- | --- |
 | `POST /v1/code2wav` | JSON `{"codes": "duet+ipc://…", "from_sample": 0}`; answers with audio as it is made |
 | `GET /health`, `GET /metrics` | whether it is up; what it counted |
+| `GET /v1/models`, `GET /duet/identity` | the name that it serves; who it is, in the names of all engines |
 
 The answer is `audio/pcm`: s16le, mono, 24 kHz, chunked, and its headers tell what turns samples into frames. A failure
 before the first sample has a status and OpenAI's error body; after it, the connection is broken off, so that nobody
@@ -25,12 +26,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from common.channel import Puller, Reference
+from common.channel import ChannelError, Puller, Reference
 from common.errors import BadRequest, DuetError
 from engines.code2wav.batcher import Batcher, Limits
 from engines.code2wav.chunker import Chunk, Chunker, Plan
 from engines.code2wav.codes import from_frame
 from engines.code2wav.geometry import SAMPLE_RATE
+from engines.code2wav.identity import PATH, identity_of, models_of, require_key
 from engines.code2wav.metrics import Metrics
 from engines.code2wav.vocoder import Vocoder, pcm16
 
@@ -62,8 +64,10 @@ class Ask:
 
 
 class Server:
-    def __init__(self, vocoder: Vocoder, plan: Plan, limits: Limits) -> None:
+    def __init__(self, vocoder: Vocoder, plan: Plan, limits: Limits, model: str, api_key: str | None) -> None:
         self.metrics = Metrics()
+        self._model = model
+        self._api_key = api_key
         self._vocoder = vocoder
         self._plan = plan
         self._limits = limits
@@ -82,14 +86,27 @@ class Server:
     async def health(self, request: Request) -> Response:
         return Response(status_code=200)
 
+    async def models(self, request: Request) -> Response:
+        try:
+            require_key(self._api_key, request.headers.get("authorization"))
+        except DuetError as e:
+            return self._refused(e, e.status)
+        return JSONResponse(models_of(self._model))
+
+    async def identity(self, request: Request) -> Response:
+        return JSONResponse(identity_of(self._model))
+
     async def expose(self, request: Request) -> Response:
         return Response(self.metrics.exposition(), media_type="text/plain; version=0.0.4")
 
     async def speak(self, request: Request) -> Response:
         try:
+            require_key(self._api_key, request.headers.get("authorization"))
             ask = Ask.read(await request.body())
-        except DuetError as e:
+        except ChannelError as e:
             return self._refused(e, 400)
+        except DuetError as e:
+            return self._refused(e, e.status)
         audio = self._audio(ask)
         first = asyncio.ensure_future(anext(audio, b""))
         try:
@@ -136,11 +153,21 @@ class Server:
         return JSONResponse({"error": error}, status_code=status)
 
 
-def create_app(vocoder: Vocoder, plan: Plan | None = None, limits: Limits | None = None) -> Starlette:
-    server = Server(vocoder, plan or Plan(), limits or Limits())
+def create_app(
+    vocoder: Vocoder,
+    plan: Plan | None = None,
+    limits: Limits | None = None,
+    *,
+    model: str = "code2wav",
+    api_key: str | None = None,
+) -> Starlette:
+    """`model` is the name that it tells; `api_key` what whoever asks for speech must send, None for nothing."""
+    server = Server(vocoder, plan or Plan(), limits or Limits(), model, api_key)
     routes = [
         Route("/v1/code2wav", server.speak, methods=["POST"]),
         Route("/health", server.health),
+        Route("/v1/models", server.models),
+        Route(PATH, server.identity),
         Route("/metrics", server.expose),
     ]
     return Starlette(routes=routes, lifespan=server.lifespan)

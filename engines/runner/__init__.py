@@ -4,11 +4,12 @@
 | --- | --- |
 | `gpu.py`, `cpu.py` | the classes for `--worker-cls` |
 | `mixin.py` | where it takes hold of a stock V1 runner |
-| `rows.py`, `step.py` | a step's rows, and their way through the model's hooks |
-| `mtp.py` | multi-token prediction of all decode rows at once |
-| `fed.py`, `memory.py` | what is kept of a request between steps |
+| `rows.py`, `step.py`, `after.py` | a step's rows, their way through the model's hooks, and their hidden states |
+| `mtp.py`, `seeds.py` | multi-token prediction of all decode rows at once, and its generators |
+| `kept.py`, `memory.py`, `fed.py`, `pool.py` | what is kept of requests between steps, and how a request goes back |
 | `hooks.py` | what a model may bring |
-| `runtime.py` | what is refused, and what to set |
+| `runtime.py`, `admission.py` | what is refused before a request, and of one; what to set |
+| `seeded.py` | seeded requests on CPUs |
 | `journal.py` | a record of every row |
 | `serve.py`, `lastwords.py` | vLLM's server, with the reason of its end as the last line |
 | `plugin.py`, `identity.py` | vLLM plugins: in every process, and `GET /duet/identity` |

@@ -10,13 +10,13 @@ from typing import ClassVar
 
 import vllm.v1.worker.cpu_worker as stock
 
-from engines.runner.gpu import PhaseWorker
+from engines.runner.gpu import PhaseV1Runner, PhaseWorker
 from engines.runner.lastwords import last_words
-from engines.runner.mixin import PhaseRunnerMixin
+from engines.runner.seeded import SeededDraws
 
 
-class PhaseCPURunner(PhaseRunnerMixin, stock.CPUModelRunner):
-    """Stock V1 runner for CPUs with the phase contract."""
+class PhaseCPURunner(PhaseV1Runner, SeededDraws, stock.CPUModelRunner):
+    """Stock V1 runner for CPUs with the phase contract, and with seeds that survive a prompt in chunks."""
 
 
 class PhaseCPUWorker(PhaseWorker, stock.CPUWorker):

@@ -10,8 +10,12 @@ The names are vLLM-Omni's, so that a model written for its contract runs here as
 | `preprocess_batch(*, req_ids, model_intermediate_buffer, device)` | optional: before a step's rows, without phases |
 | `talker_mtp(ids, embeds, last_hidden, text_step, **options)` | optional: what MTP makes of all decode rows of a step |
 | `has_postprocess`, `postprocess(hidden, multimodal_outputs, **info)` | optional: a row's hidden states -> updates |
+| `postprocess_uses_hidden_states` | false: it is given the whole step's hidden states, not its row's |
+| `postprocess_uses_req_infos` | false: it is given no `info` |
 | `on_requests_finished(req_ids)` | optional: their state is dropped now |
+| `on_tokens_taken_back(req_id, position)` | optional, ours: what decode fed from there on does not count |
 | `talker_mtp_output_key` | where a request's newest codes are kept: `("codes", "audio")` |
+| `talker_mtp_validity_key` | where a true tensor is kept beside them; none |
 | `talker_mtp_accepts_req_infos` | MTP is given `req_ids` and `req_infos` too |
 | `talker_mtp_accepts_per_row_generators` | MTP is given `generators` for a batch; else a seeded row goes alone |
 | `mtp_hidden_size` | width of `last_hidden` and `text_step`; the text config's hidden size |
@@ -30,6 +34,27 @@ from engines.runner.errors import RuntimeUnsupported
 Hook = Callable[..., Any]
 NestedKey = tuple[str, str]
 
+REFUSED = (
+    "enable_update_additional_information",
+    "flush_pending_metadata",
+    "have_multimodal_outputs",
+    "logitsprocs_need_output_token_ids",
+    "make_omni_output",
+    "post_sample_talker_mtp",
+    "prefer_model_sampler",
+    "prepare_runner_inputs",
+    "replace_runtime_additional_information",
+    "requires_request_ids",
+    "requires_request_sample_eligibility",
+    "set_batch_req_ids",
+    "set_runner_assisted_full_attention_metadata_context",
+    "supports_omni_decode_step_metadata",
+    "supports_omni_query_start_loc",
+    "supports_sampled_token_ids_cpu_override",
+)
+"""What vLLM-Omni 0.30's runners do besides, for models that say so: not part of the contract, and not done here. A
+model that counts on one of them would be wrong without an error."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
@@ -38,8 +63,8 @@ class Hooks:
     model: str
     preprocess: Hook
     decode_batch: Hook | None
-    """`preprocess_decode_batch(*, input_ids [n], req_infos)` -> ids `[n]`, embeddings `[n, hidden]`, last hidden
-    `[n, mtp]`, text step `[n, mtp]`, n updates. Only beside `talker_mtp`."""
+    """`preprocess_decode_batch(*, input_ids [n], req_infos)` -> ids `[n]`, embeddings `[n, hidden]`, and n updates;
+    beside `talker_mtp` also last hidden `[n, mtp]` and text step `[n, mtp]`, before the updates."""
     batch: Hook | None
     mtp: Hook | None
     mtp_options: frozenset[str] | None
@@ -47,41 +72,81 @@ class Hooks:
     mtp_takes_infos: bool
     mtp_takes_generators: bool
     codes_key: NestedKey
+    validity_key: NestedKey | None
     postprocess: Hook | None
+    postprocess_of_row: bool
+    postprocess_takes_info: bool
     finished: Hook | None
+    taken_back: Hook | None
     on_device: frozenset[NestedKey]
 
     @classmethod
     def of(cls, model: Any) -> Hooks | None:
-        """None for a model that takes no part. Raises RuntimeUnsupported for hooks that are not what they must be."""
+        """None for a model that takes no part. Raises RuntimeUnsupported for hooks that are not what they must be, and
+        for a model that counts on more than the contract."""
         if not getattr(model, "has_preprocess", False):
             return None
         name = type(model).__name__
+        if more := [attribute for attribute in REFUSED if getattr(model, attribute, None)]:
+            raise RuntimeUnsupported(
+                f"model {name} has {', '.join(more)}; expected none of them: vLLM-Omni's runners look at them, "
+                "the phase contract has no such thing"
+            )
         mtp = _hook(model, name, "talker_mtp")
-        preprocess = _hook(model, name, "preprocess")
-        if preprocess is None:
-            raise RuntimeUnsupported(f"model {name}: has_preprocess is set, preprocess is missing; expected a method")
-        postprocess = _hook(model, name, "postprocess") if getattr(model, "has_postprocess", False) else None
-        return cls(
+        found = cls(
             model=name,
-            preprocess=preprocess,
-            decode_batch=_hook(model, name, "preprocess_decode_batch") if mtp else None,
+            preprocess=_needed(model, name, "preprocess"),
+            decode_batch=_hook(model, name, "preprocess_decode_batch"),
             batch=_hook(model, name, "preprocess_batch"),
             mtp=mtp,
             mtp_options=_options(mtp) if mtp else None,
-            mtp_takes_infos=bool(getattr(model, "talker_mtp_accepts_req_infos", False)),
-            mtp_takes_generators=bool(getattr(model, "talker_mtp_accepts_per_row_generators", False)),
-            codes_key=_codes_key(model, name),
-            postprocess=postprocess,
+            mtp_takes_infos=_flag(model, "talker_mtp_accepts_req_infos", default=False),
+            mtp_takes_generators=_flag(model, "talker_mtp_accepts_per_row_generators", default=False),
+            codes_key=_nested_key(model, name, "talker_mtp_output_key", ("codes", "audio")),
+            validity_key=_optional_key(model, name, "talker_mtp_validity_key"),
+            postprocess=_needed(model, name, "postprocess") if _flag(model, "has_postprocess", default=False) else None,
+            postprocess_of_row=_flag(model, "postprocess_uses_hidden_states", default=True),
+            postprocess_takes_info=_flag(model, "postprocess_uses_req_infos", default=True),
             finished=_hook(model, name, "on_requests_finished"),
+            taken_back=_hook(model, name, "on_tokens_taken_back"),
             on_device=frozenset(getattr(model, "gpu_resident_buffer_keys", ())),
         )
+        found._check_options()
+        return found
+
+    def mtp_knows(self, option: str) -> bool:
+        """Whether `talker_mtp` has a parameter of that name."""
+        return self.mtp_options is None or option in self.mtp_options
+
+    def _check_options(self) -> None:
+        """What a model says that its `talker_mtp` takes, it must take."""
+        wanted = {
+            "talker_mtp_accepts_req_infos": ("req_ids", "req_infos") if self.mtp_takes_infos else (),
+            "talker_mtp_accepts_per_row_generators": ("generators",) if self.mtp_takes_generators else (),
+        }
+        for attribute, options in wanted.items():
+            if self.mtp and (lacking := [option for option in options if not self.mtp_knows(option)]):
+                raise RuntimeUnsupported(
+                    f"model {self.model}: {attribute} is set, and talker_mtp has no {', '.join(lacking)}; expected "
+                    "parameters of these names"
+                )
+
+
+def _flag(model: Any, attribute: str, *, default: bool) -> bool:
+    return bool(getattr(model, attribute, default))
 
 
 def _hook(model: Any, name: str, attribute: str) -> Hook | None:
     found = getattr(model, attribute, None)
     if found is not None and not callable(found):
         raise RuntimeUnsupported(f"model {name}: {attribute} is {found!r}; expected a method or None")
+    return found
+
+
+def _needed(model: Any, name: str, attribute: str) -> Hook:
+    found = _hook(model, name, attribute)
+    if found is None:
+        raise RuntimeUnsupported(f"model {name}: has_{attribute} is set, {attribute} is missing; expected a method")
     return found
 
 
@@ -92,9 +157,13 @@ def _options(mtp: Hook) -> frozenset[str] | None:
     return frozenset(p.name for p in parameters if p.kind is not p.POSITIONAL_ONLY)
 
 
-def _codes_key(model: Any, name: str) -> NestedKey:
-    match getattr(model, "talker_mtp_output_key", ("codes", "audio")):
+def _optional_key(model: Any, name: str, attribute: str) -> NestedKey | None:
+    return None if getattr(model, attribute, None) is None else _nested_key(model, name, attribute)
+
+
+def _nested_key(model: Any, name: str, attribute: str, default: NestedKey | None = None) -> NestedKey:
+    match getattr(model, attribute, default):
         case (str() as outer, str() as inner):
             return outer, inner
         case other:
-            raise RuntimeUnsupported(f"model {name}: talker_mtp_output_key is {other!r}; expected two strings")
+            raise RuntimeUnsupported(f"model {name}: {attribute} is {other!r}; expected two strings")

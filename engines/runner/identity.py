@@ -4,13 +4,19 @@ vLLM loads it only where `VLLM_PLUGINS` names it (`duet_identity`); `duet engine
 
 | field | meaning |
 | --- | --- |
+| `stage` | `thinker`, or `talker`: what it is in a pipeline |
 | `role` | `prefill`, `decode` or `both`: as it was started, else as its connector's `kv_role` says |
 | `model`, `revision` | the name that it is served as, and the weights' revision; null if none was asked for |
 | `connector`, `engine_id` | of the KV connector; null without one |
 | `tensor_parallel_size`, `block_size` | ranks; tokens in one KV block |
 | `vllm_version` | vLLM's |
 | `runner`, `runner_version` | `duet` and its version, or `stock` and null |
-| `contract_version` | of the phase contract (`common/phase.py`); null on a stock runner |
+| `contract_version` | of the phase contract (`common/phase.py`); null on a runner that does not keep it |
+| `channel` | `duet+tcp://host:port` or `duet+ipc:///path`: where its rows or codes are pulled; absent if it has none |
+| `speakers` | of a Talker: the voices that it has, the default first; absent elsewhere |
+
+References to what it publishes begin with `channel` (`Reference.within`). A worker's class says what that is,
+`publishes = "thinker"` or `"talker"`; `DUET_CHANNEL` says where.
 """
 
 from __future__ import annotations
@@ -19,9 +25,10 @@ import os
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from common.channel.reference import address
+from common.conditioning import STAGE as THINKER
 from common.engine import Role
-from common.phase import CONTRACT_VERSION
-from engines.runner.runtime import is_phase_worker
+from engines.runner.runtime import contract_of, worker_class
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -57,11 +64,17 @@ class IdentityPlugin:
 
 
 def identity_of(config: VllmConfig, model: str) -> dict[str, Any]:
-    """JSON values; see the table above."""
+    """JSON values; see the table above.
+
+    Raises ConfigurationError for a worker that publishes, and is not told where.
+    """
     kv = config.kv_transfer_config
-    ours = is_phase_worker(str(config.parallel_config.worker_cls))
+    worker = worker_class(config)
+    contract = contract_of(worker)
+    published = getattr(worker, "publishes", None)
     role = os.environ.get(ROLE) or _ROLES.get(str(kv.kv_role) if kv else "", Role.BOTH).value
-    return {
+    told: dict[str, Any] = {
+        "stage": published or THINKER,
         "role": role,
         "model": model,
         "revision": config.model_config.revision,
@@ -70,10 +83,21 @@ def identity_of(config: VllmConfig, model: str) -> dict[str, Any]:
         "tensor_parallel_size": config.parallel_config.tensor_parallel_size,
         "block_size": config.cache_config.block_size,
         "vllm_version": _vllm_version(),
-        "runner": "duet" if ours else "stock",
-        "runner_version": version("duet") if ours else None,
-        "contract_version": CONTRACT_VERSION if ours else None,
+        "runner": "duet" if contract else "stock",
+        "runner_version": version("duet") if contract else None,
+        "contract_version": contract,
     }
+    if published:
+        told["channel"] = _channel()
+    if speakers := getattr(config.model_config.hf_config, "speaker_id", None):
+        told["speakers"] = list(speakers)
+    return told
+
+
+def _channel() -> str:
+    from engines.channel import endpoint
+
+    return address(endpoint())
 
 
 def _vllm_version() -> str:

@@ -43,7 +43,7 @@ class Journal:
 
     def write(self, rows: Sequence[Row], replayed: Mapping[int, int], taken: Taken, codes: Tensor | None) -> None:
         """One step. `replayed` counts positions by row; `codes` `[n, groups]` are aligned with `taken`."""
-        predicted = set(taken.rows)
+        predicted = {row.index for row in taken.rows}
         lines = [
             {
                 "event": "row",
@@ -62,8 +62,14 @@ class Journal:
         ]
         if codes is not None:
             lines += [
-                {"event": "codes", "step": self._step, "request": request, "position": position, "codes": found}
-                for request, position, found in zip(taken.requests, taken.positions, codes.tolist(), strict=True)
+                {
+                    "event": "codes",
+                    "step": self._step,
+                    "request": row.request,
+                    "position": row.phase.num_computed,
+                    "codes": found,
+                }
+                for row, found in zip(taken.rows, codes.tolist(), strict=True)
             ]
         self._file.write("".join(json.dumps(line) + "\n" for line in lines))
         self._file.flush()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from common.errors import DuetError
@@ -28,14 +28,18 @@ def last_words() -> Iterator[None]:
 
 
 def leave(error: DuetError) -> None:
-    """The first one counts: with several ranks each leaves its own."""
+    """As one line, whatever lines the text has. The first one counts: with several ranks each leaves its own.
+
+    A file that cannot be written changes nothing: the error that is on its way is the one to be heard.
+    """
     path = os.environ.get(VARIABLE)
     if not path:
         return
     kind = type(error)
-    with open(path, "a", encoding="utf-8") as file:
+    text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    with suppress(OSError), open(path, "a", encoding="utf-8", errors="backslashreplace") as file:
         if file.tell() == 0:
-            file.write(f"{kind.__module__}.{kind.__qualname__}: {error}\n")
+            file.write(f"{kind.__module__}.{kind.__qualname__}: {text}\n")
 
 
 def left(path: Path) -> str | None:

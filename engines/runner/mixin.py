@@ -12,17 +12,19 @@ A model without hooks costs one attribute look-up a step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from engines.runner.errors import HookFailed
-from engines.runner.fed import Fed
+from engines.runner.after import see
+from engines.runner.errors import HookFailed, RuntimeUnsupported, error_of
 from engines.runner.hooks import Hooks
 from engines.runner.journal import Journal
-from engines.runner.memory import RESERVED, merge
+from engines.runner.kept import Kept
+from engines.runner.memory import EXTRA_ARGS, MAX_TOKENS, PHASED, SAMPLING_SEED, Memory
 from engines.runner.mtp import Mtp, Taken
 from engines.runner.rows import Row, rows_of
 from engines.runner.runtime import check_model, check_runner
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner as _Stock
 else:
     _Stock = object
+
+SUBTALKER = "subtalker_sampling_params"
+"""How MTP samples, in `--additional-config`: `do_sample`, `temperature`, `top_k`, `top_p`."""
 
 
 class PhaseRunnerMixin(_Stock):
@@ -47,8 +52,8 @@ class PhaseRunnerMixin(_Stock):
         """Empty state: nothing is loaded, no request is known."""
         self.hooks: Hooks | None = None
         self.mtp: Mtp | None = None
-        self.model_intermediate_buffer: dict[str, dict[str, Any]] = {}
-        self.fed: dict[str, Fed] = {}
+        self.kept: Kept | None = None
+        self.model_intermediate_buffer: dict[str, Memory] = {}
         self.journal: Journal | None = None
         self._rows: list[Row] = []
 
@@ -63,20 +68,31 @@ class PhaseRunnerMixin(_Stock):
             return
         check_model(self, hooks)
         self.journal = Journal.from_environment()
-        if hooks.mtp is None:
-            return
+        self.mtp = self._make_mtp(hooks) if hooks.mtp is not None else None
+        rewinds = bool(self.vllm_config.scheduler_config.async_scheduling)
+        self.kept = Kept(hooks, self.mtp, self.model_intermediate_buffer, rewinds=rewinds)
+
+    def _make_mtp(self, hooks: Hooks) -> Mtp:
         config = self.vllm_config.model_config.hf_text_config
-        self.mtp = Mtp(
+        sampling = (self.vllm_config.additional_config or {}).get(SUBTALKER) or {}
+        if not isinstance(sampling, Mapping):
+            raise RuntimeUnsupported(f"--additional-config: {SUBTALKER} is {sampling!r}; expected an object")
+        return Mtp(
             hooks,
             make=self._make_phase_buffer,
+            context=self.mtp_context,
             capacity=self.max_num_reqs,
             hidden=self.inputs_embeds.gpu.shape[1],
             width=int(getattr(self.model, "mtp_hidden_size", 0) or config.hidden_size),
-            sampling=self.vllm_config.additional_config.get("subtalker_sampling_params", {}),
+            sampling=sampling,
         )
 
     def _make_phase_buffer(self, *size: int, dtype: torch.dtype | None = None) -> Tensor:
         return torch.zeros(*size, dtype=dtype or self.dtype, device=self.device)
+
+    def mtp_context(self) -> AbstractContextManager[Any]:
+        """What `talker_mtp` runs in."""
+        return nullcontext()
 
     def _preprocess(
         self, scheduler_output: SchedulerOutput, num_input_tokens: int, intermediate_tensors: Any = None
@@ -92,8 +108,9 @@ class PhaseRunnerMixin(_Stock):
         return (ids, embeds, *others)
 
     def _feed(self, scheduler_output: SchedulerOutput, ids: Tensor, embeds: Tensor, given: bool) -> None:
-        hooks, mtp, batch = self.hooks, self.mtp, self.input_batch
+        hooks, kept, mtp, batch = self.hooks, self.kept, self.mtp, self.input_batch
         assert hooks is not None
+        assert kept is not None
         order = batch.req_ids
         rows = self._rows = rows_of(
             order,
@@ -105,12 +122,12 @@ class PhaseRunnerMixin(_Stock):
         if mtp is not None:
             mtp.begin()
         if hooks.batch is not None:
-            self._prepare(order, ids.device)
-        step = Step(hooks, mtp, self.fed, self.model_intermediate_buffer, self._extra_args, ids, embeds, given)
+            self._prepare(hooks, kept, rows, ids.device)
+        step = Step(hooks, mtp, kept, self._settings, ids, embeds, given)
         step.feed(rows)
         codes = None
-        if mtp is not None and mtp.taken.requests:
-            codes = self._talker_mtp_forward(mtp.taken.requests, embeds, mtp.taken.starts)
+        if mtp is not None and mtp.taken.rows:
+            codes = self._talker_mtp_forward(mtp.taken.requests, embeds)
         step.keep()
         if self.journal is not None:
             self.journal.write(rows, step.replayed, mtp.taken if mtp else Taken(), codes)
@@ -127,61 +144,47 @@ class PhaseRunnerMixin(_Stock):
         assert start_offsets is None or list(start_offsets) == self.mtp.taken.starts
         return self.mtp.run(self.mtp.taken, inputs_embeds)
 
-    def _prepare(self, order: Sequence[str], device: torch.device) -> None:
-        """`preprocess_batch`: it runs before any phase is known, so it sees none, not even the last step's."""
-        hooks = self.hooks
-        assert hooks is not None
-        assert hooks.batch is not None
-        for info in self.model_intermediate_buffer.values():
-            for key in RESERVED:
-                info.pop(key, None)
-        try:
-            hooks.batch(req_ids=list(order), model_intermediate_buffer=self.model_intermediate_buffer, device=device)
-        except Exception as e:
-            message = f"preprocess_batch raised {type(e).__name__}: {e}"
-            raise HookFailed(message, model=hooks.model, requests=order, rows=range(len(order))) from e
+    def _prepare(self, hooks: Hooks, kept: Kept, rows: Sequence[Row], device: torch.device) -> None:
+        """`preprocess_batch`: it runs before any phase is known, so it sees none, not even the last step's.
 
-    def _extra_args(self, request: str) -> dict[str, Any]:
+        Every request has a memory by then, with what its sampling parameters say.
+        """
+        assert hooks.batch is not None
+        for row in rows:
+            memory = kept.memory_of(row)
+            memory.update(self._settings(row.request))
+            for key in PHASED:
+                memory.pop(key, None)
+        order = [row.request for row in rows]
+        try:
+            hooks.batch(req_ids=order, model_intermediate_buffer=self.model_intermediate_buffer, device=device)
+        except Exception as e:
+            raise error_of(HookFailed, hooks.model, rows, f"preprocess_batch raised {type(e).__name__}: {e}") from e
+
+    def _settings(self, request: str) -> Memory:
+        """What the request's sampling parameters say to its model."""
         params = self.requests[request].sampling_params
-        return dict(params.extra_args or {}) if params is not None else {}
+        if params is None:
+            return {EXTRA_ARGS: {}, MAX_TOKENS: None, SAMPLING_SEED: None}
+        return {EXTRA_ARGS: dict(params.extra_args or {}), MAX_TOKENS: params.max_tokens, SAMPLING_SEED: params.seed}
 
     def _model_forward(self, *args: Any, **kwargs: Any) -> Any:
         output = super()._model_forward(*args, **kwargs)
         rows, self._rows = self._rows, []
         if rows and self.hooks is not None and self.hooks.postprocess is not None:
-            self._postprocess(rows, output[0] if isinstance(output, tuple) else output)
+            assert self.kept is not None
+            see(self.hooks, self.kept, rows, output[0] if isinstance(output, tuple) else output)
         return output
-
-    def _postprocess(self, rows: Sequence[Row], hidden: Tensor) -> None:
-        """Gives `hidden` `[tokens, hidden]` to the model, row by row.
-
-        A replayed row that ends before the newest position seen is left out: it would put an older state over a newer.
-        """
-        hooks = self.hooks
-        assert hooks is not None
-        assert hooks.postprocess is not None
-        for row in rows:
-            fed, info = self.fed[row.request], self.model_intermediate_buffer[row.request]
-            if row.phase.end - 1 < fed.hidden_at:
-                continue
-            fed.hidden_at = row.phase.end - 1
-            known = {key: value for key, value in info.items() if key != "hidden_states"}
-            try:
-                updates = hooks.postprocess(
-                    hidden[row.start : row.start + row.phase.span], multimodal_outputs=None, **known
-                )
-            except Exception as e:
-                message = f"postprocess raised {type(e).__name__}: {e}"
-                raise HookFailed(message, model=hooks.model, requests=[row.request], rows=[row.index]) from e
-            merge(info, updates, hooks.on_device)
 
     def _on_request_state_removed(self, req_id: str, req_state: Any) -> None:
         super()._on_request_state_removed(req_id, req_state)
-        if self.hooks is None:
+        if self.hooks is None or self.kept is None:
             return
-        if self.hooks.finished is not None:
+        self.kept.drop(req_id)
+        if self.hooks.finished is None:
+            return
+        try:
             self.hooks.finished([req_id])
-        self.model_intermediate_buffer.pop(req_id, None)
-        self.fed.pop(req_id, None)
-        if self.mtp is not None:
-            self.mtp.forget(req_id)
+        except Exception as e:
+            message = f"on_requests_finished raised {type(e).__name__}: {e}"
+            raise HookFailed(message, model=self.hooks.model, requests=[req_id], rows=[None]) from e

@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from engines.runner.errors import HookFailed, HookResultInvalid
+from engines.runner.errors import HookFailed, HookResultInvalid, PhaseError, SeedInvalid, error_of
 from engines.runner.hooks import Hooks
-from engines.runner.memory import owned
+from engines.runner.memory import EXTRA_ARGS, Memory, nested_in, owned
+from engines.runner.rows import Row
+from engines.runner.seeds import SEED, Generators, seed_of
 
-SEED = "tts_local_seed"
-"""A request's own seed for MTP, among its sampling parameters' extra arguments."""
 SAMPLING = ("do_sample", "temperature", "top_k", "top_p")
+Seeds = Sequence[torch.Generator | None]
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Taken:
-    """The rows that MTP takes in this step, in row order; all lists are aligned.
+    """The rows that MTP takes in this step, in row order, each with its request's memory."""
 
-    `starts` are places in the step's flat buffers, `positions` are absolute in their requests.
-    """
+    rows: list[Row] = field(default_factory=list)
+    infos: list[Memory] = field(default_factory=list)
 
-    requests: list[str] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
-    starts: list[int] = field(default_factory=list)
-    positions: list[int] = field(default_factory=list)
-    infos: list[dict[str, Any]] = field(default_factory=list)
+    @property
+    def requests(self) -> list[str]:
+        return [row.request for row in self.rows]
 
-    def add(self, request: str, row: int, start: int, position: int, info: dict[str, Any]) -> None:
-        self.requests.append(request)
-        self.rows.append(row)
-        self.starts.append(start)
-        self.positions.append(position)
-        self.infos.append(info)
+    @property
+    def starts(self) -> list[int]:
+        """Places in the step's flat buffers."""
+        return [row.start for row in self.rows]
 
 
 class Mtp:
@@ -51,13 +51,16 @@ class Mtp:
         hooks: Hooks,
         *,
         make: Callable[..., Tensor],
+        context: Callable[[], AbstractContextManager[Any]],
         capacity: int,
         hidden: int,
         width: int,
         sampling: Mapping[str, Any],
     ) -> None:
-        """`make(*size, dtype=None)` makes a buffer on the device; `sampling` are the talker's settings for sampling."""
+        """`make(*size, dtype=None)` makes a buffer on the device, `context` is what `talker_mtp` runs in, `sampling`
+        are the talker's settings for sampling."""
         self._hooks = hooks
+        self._context = context
         self.width = width
         self._buffers = (
             make(capacity, dtype=torch.int32),
@@ -65,9 +68,13 @@ class Mtp:
             make(capacity, width),
             make(capacity, width),
         )
+        self._used: list[Tensor] = []
+        """The buffers' first rows, as many as were last filled: that mostly stays the same from step to step."""
         self._parts: tuple[list[Tensor], ...] = ([], [], [], [])
-        self._sampling = {name: sampling.get(name) for name in SAMPLING if self._knows(name)}
-        self._generators: dict[str, torch.Generator] = {}
+        self._sampling = {name: sampling.get(name) for name in SAMPLING if hooks.mtp_knows(name)}
+        self._seeded = hooks.mtp_knows("generator") or hooks.mtp_takes_generators
+        self._said_unseeded = False
+        self.generators = Generators(self._buffers[0].device)
         self.taken = Taken()
 
     def begin(self) -> None:
@@ -76,87 +83,125 @@ class Mtp:
         for parts in self._parts:
             parts.clear()
 
-    def add(self, ids: Tensor, embeds: Tensor, last_hidden: Tensor, text_step: Tensor) -> None:
-        """One or more rows: `[n]`, `[n, hidden]`, `[n, mtp]`, `[n, mtp]`."""
+    def add(
+        self,
+        rows: Sequence[Row],
+        infos: Sequence[Memory],
+        inputs: tuple[Tensor, Tensor, Tensor, Tensor],
+    ) -> None:
+        """One or more rows; `inputs` are `[n]`, `[n, hidden]`, `[n, mtp]`, `[n, mtp]`."""
         device = self._buffers[0].device
-        for parts, tensor in zip(self._parts, (ids, embeds, last_hidden, text_step), strict=True):
+        for parts, tensor in zip(self._parts, inputs, strict=True):
             parts.append(tensor if tensor.device == device else tensor.to(device))
-
-    def forget(self, request: str) -> None:
-        self._generators.pop(request, None)
+        self.taken.rows += rows
+        self.taken.infos += infos
 
     def run(self, taken: Taken, embeds: Tensor) -> Tensor | None:
         """Predicts for `taken` from what was added, writes each row's `embeds[start]`, and keeps its codes in its info.
 
-        Returns the codes `[n, groups]`, None if the model gives none. Raises HookFailed, HookResultInvalid.
+        Returns the codes `[n, groups]`, None if the model gives none. Raises PhaseError.
         """
-        count = len(taken.requests)
-        inputs = [buffer[:count] for buffer in self._buffers]
-        for buffer, parts in zip(inputs, self._parts, strict=True):
-            torch.cat(parts, out=buffer)
-        seeds = [self._generator(r, info) for r, info in zip(taken.requests, taken.infos, strict=True)]
-        if any(seeds) and count > 1 and not self._hooks.mtp_takes_generators:
-            # One generator is one stream: what a row draws from it must not hang on who else is in the batch.
-            singles = [self._call(taken, slice(k, k + 1), inputs, seeds) for k in range(count)]
-            out = torch.cat([single for single, _ in singles])
-            codes = _joined([codes for _, codes in singles])
-        else:
-            out, codes = self._call(taken, slice(0, count), inputs, seeds)
+        count = len(taken.rows)
+        inputs = self._fill(count)
+        seeds = self._seeds(taken)
+        with self._context():
+            if count > 1 and any(seeds) and not self._hooks.mtp_takes_generators:
+                # One generator is one stream: what a row draws from it must not hang on who else is in the batch.
+                parts = [slice(k, k + 1) for k in range(count)]
+                singles = [self._call(taken, part, [one[part] for one in inputs], seeds) for part in parts]
+                out = torch.cat([single for single, _ in singles])
+                codes = self._joined(taken, [codes for _, codes in singles])
+            else:
+                out, codes = self._call(taken, slice(0, count), inputs, seeds)
         _scatter(embeds, taken.starts, out)
         if codes is not None:
             self._keep(taken, codes)
         return codes
 
-    def _call(
-        self, taken: Taken, part: slice, inputs: Sequence[Tensor], seeds: Sequence[torch.Generator | None]
-    ) -> tuple[Tensor, Tensor | None]:
-        """The model's answer for some of the rows, checked."""
-        hooks, requests, rows = self._hooks, taken.requests[part], taken.rows[part]
-        options: dict[str, Any] = dict(self._sampling)
-        if any(seeds[part]):
-            options |= {"generator": seeds[part][0]} if len(requests) == 1 else {"generators": list(seeds[part])}
+    def _fill(self, count: int) -> list[Tensor]:
+        if not self._used or len(self._used[0]) != count:
+            self._used = [buffer[:count] for buffer in self._buffers]
+        for buffer, parts in zip(self._used, self._parts, strict=True):
+            if len(parts) == 1:
+                buffer.copy_(parts[0])
+            else:
+                torch.cat(parts, out=buffer)
+        return self._used
+
+    def _call(self, taken: Taken, part: slice, inputs: Sequence[Tensor], seeds: Seeds) -> tuple[Tensor, Tensor | None]:
+        """The model's answer for some of the rows, whose `inputs` these are, checked."""
+        hooks, rows = self._hooks, taken.rows[part]
+        options: dict[str, Any] = dict(self._sampling) | self._randomness(seeds[part])
         if hooks.mtp_takes_infos:
-            options |= {"req_ids": requests, "req_infos": taken.infos[part]}
+            options |= {"req_ids": [row.request for row in rows], "req_infos": taken.infos[part]}
         assert hooks.mtp is not None
         try:
-            result = hooks.mtp(*(tensor[part] for tensor in inputs), **options)
+            result = hooks.mtp(*inputs, **options)
         except Exception as e:
-            raise HookFailed(
-                f"talker_mtp raised {type(e).__name__}: {e}", model=hooks.model, requests=requests, rows=rows
-            ) from e
-        count, hidden = len(requests), self._buffers[1].shape[1]
+            raise self._error(HookFailed, rows, f"talker_mtp raised {type(e).__name__}: {e}") from e
+        count, hidden = len(rows), self._buffers[1].shape[1]
         match result:
             case (Tensor() as out, (Tensor() | None) as codes) if tuple(out.shape) == (count, hidden) and (
                 codes is None or (codes.ndim == 2 and len(codes) == count)
             ):
                 return out, codes
-        raise HookResultInvalid(
-            f"talker_mtp returned {described(result)}; expected embeddings [{count}, {hidden}] and codes "
-            f"[{count}, groups] or None",
-            model=hooks.model,
-            requests=requests,
-            rows=rows,
-        )
+        expected = f"embeddings [{count}, {hidden}] and codes [{count}, groups] or None"
+        raise self._error(HookResultInvalid, rows, f"talker_mtp returned {described(result)}; expected {expected}")
+
+    def _joined(self, taken: Taken, codes: Sequence[Tensor | None]) -> Tensor | None:
+        known = [c for c in codes if c is not None]
+        if not known:
+            return None
+        if len(known) < len(codes) or len({c.shape[1] for c in known}) > 1:
+            found = ", ".join(described(c) for c in codes)
+            message = (
+                f"talker_mtp returned codes {found} for the rows of one step; expected [1, groups] for each, or None"
+            )
+            raise self._error(HookResultInvalid, taken.rows, message)
+        return torch.cat(known)
+
+    def _randomness(self, seeds: Seeds) -> dict[str, Any]:
+        """A row by itself has `generator`, if the model has a parameter for it; rows together have `generators`."""
+        if not any(seeds):
+            return {}
+        if len(seeds) == 1 and self._hooks.mtp_knows("generator"):
+            return {"generator": seeds[0]}
+        return {"generators": list(seeds)}
+
+    def _seeds(self, taken: Taken) -> Seeds:
+        """A generator for each row whose request brought a seed. A model whose MTP has no parameter for one draws
+        nothing that a seed could fix: that is said once."""
+        found: list[torch.Generator | None] = [None] * len(taken.rows)
+        for k, (row, info) in enumerate(zip(taken.rows, taken.infos, strict=True)):
+            extra_args = info[EXTRA_ARGS]
+            if SEED not in extra_args:
+                continue
+            try:
+                if self._seeded:
+                    found[k] = self.generators.of(row.request, extra_args)
+                elif seed_of(extra_args) is not None and not self._said_unseeded:
+                    self._said_unseeded = True
+                    logger.warning(
+                        "model %s: its talker_mtp has no generator, %s changes nothing", self._hooks.model, SEED
+                    )
+            except ValueError as e:
+                raise self._error(SeedInvalid, [row], str(e)) from None
+        return found
 
     def _keep(self, taken: Taken, codes: Tensor) -> None:
-        outer, inner = self._hooks.codes_key
-        kept = owned(codes, stays=(outer, inner) in self._hooks.on_device)
-        for info, row in zip(taken.infos, kept.split(1), strict=True):
-            info.setdefault(outer, {})[inner] = row
+        outer, inner = key = self._hooks.codes_key
+        kept = owned(codes, key in self._hooks.on_device)
+        validity = self._hooks.validity_key
+        for row, info, own in zip(taken.rows, taken.infos, kept.split(1), strict=True):
+            try:
+                nested_in(info, outer)[inner] = own
+                if validity is not None:
+                    nested_in(info, validity[0])[validity[1]] = torch.ones((), dtype=torch.bool, device=kept.device)
+            except ValueError as e:
+                raise self._error(HookResultInvalid, [row], f"codes cannot be kept: {e}") from None
 
-    def _knows(self, option: str) -> bool:
-        return self._hooks.mtp_options is None or option in self._hooks.mtp_options
-
-    def _generator(self, request: str, info: Mapping[str, Any]) -> torch.Generator | None:
-        seed = info["sampling_extra_args"].get(SEED)
-        if seed is None:
-            return None
-        found = self._generators.get(request)
-        if found is None:
-            found = torch.Generator(device=self._buffers[0].device)
-            found.manual_seed(int(seed))
-            self._generators[request] = found
-        return found
+    def _error(self, kind: type[PhaseError], rows: Sequence[Row], message: str) -> PhaseError:
+        return error_of(kind, self._hooks.model, rows, message)
 
 
 def described(value: Any) -> str:
@@ -166,11 +211,6 @@ def described(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(described(v) for v in value)})"
     return type(value).__name__
-
-
-def _joined(codes: Sequence[Tensor | None]) -> Tensor | None:
-    known = [c for c in codes if c is not None]
-    return torch.cat(known) if len(known) == len(codes) else None
 
 
 def _scatter(embeds: Tensor, starts: Sequence[int], rows: Tensor) -> None:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from common.phase import PhaseInfo
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One request's share of a step.
+class Row(NamedTuple):
+    """One request's share of a step, or a part of that: its prompt positions, or its new ones.
 
-    `index` is its place in the batch, which is not the order of arrival. `start` is where its tokens begin in the
-    step's flat buffers.
+    `index` is the request's place in the batch, which is not the order of arrival. `start` is where the tokens begin
+    in the step's flat buffers.
     """
 
     request: str
     index: int
     start: int
     phase: PhaseInfo
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.phase.span
+
+    def part(self, phase: PhaseInfo) -> Row:
+        """The part of it that `phase` says."""
+        return Row(self.request, self.index, self.start + phase.num_computed - self.phase.num_computed, phase)
 
 
 def rows_of(

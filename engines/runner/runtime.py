@@ -6,11 +6,16 @@ Nothing here falls back to anything: a runner that cannot tell prompt from decod
 from __future__ import annotations
 
 import inspect
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from packaging.version import InvalidVersion, Version
+
+from common.phase import CONTRACT_VERSION
 from engines.runner.errors import RuntimeUnsupported
 from engines.runner.hooks import Hooks
+from engines.runner.lastwords import last_words
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -35,8 +40,10 @@ ATTRIBUTES = (
 WORKERS = {"cpu": "engines.runner.cpu.PhaseCPUWorker", "cuda": "engines.runner.gpu.PhaseGPUWorker"}
 """Our workers, by device."""
 OMNI = "vllm_omni"
-OMNI_SINCE = (0, 22)
-"""vLLM-Omni has the phase keys and guards MTP from here on; 0.20 and earlier have neither."""
+OMNI_SINCE = Version("0.21.0rc2")
+"""vLLM-Omni's Model Runner V1 has the phase keys and guards MTP from here on; 0.20 and earlier have neither."""
+DECLARED = "phase_contract"
+"""The attribute of a worker's class that says which version of the contract it keeps."""
 
 
 def check_worker(worker: Any) -> None:
@@ -98,48 +105,82 @@ def check_model(runner: Any, hooks: Hooks) -> None:
         )
 
 
+@last_words()
 def require_phase_contract(vllm_config: VllmConfig) -> None:
-    """For a model that cannot work without the contract: its `__init__` calls this.
+    """For a model that cannot work without the contract: its `__init__` calls this, or its class says
+    `requires_phase_contract = True`.
 
-    Raises RuntimeUnsupported unless rows will come with their phase: on our workers and on vLLM-Omni from 0.22 they do.
-    An older vLLM-Omni is let through with chunked prefill off, which is what its users must do; stock workers call no
-    hook at all.
+    Raises RuntimeUnsupported unless rows will come with their phase: where the worker's class declares it, and on
+    vLLM-Omni since 0.21.0rc2. An older vLLM-Omni is let through with chunked prefill off, which is what its users must
+    do; stock workers call no hook at all.
     """
-    name = str(vllm_config.parallel_config.worker_cls)
-    if is_phase_worker(name):
+    worker = worker_class(vllm_config)
+    found = contract_of(worker)
+    if found == CONTRACT_VERSION:
         return
-    if name.partition(".")[0] == OMNI:
-        found = _release(OMNI.replace("_", "-"))
-        if found >= OMNI_SINCE:
-            return
-        if not vllm_config.scheduler_config.enable_chunked_prefill:
-            return
+    if found is not None:
         raise RuntimeUnsupported(
-            f"vLLM-Omni {'.'.join(map(str, found))} tells no phase: use 0.22 or newer, or set "
-            "--no-enable-chunked-prefill"
+            f"{_name(worker)} declares phase contract {found!r}, expected {CONTRACT_VERSION!r}: "
+            "install a release of it that goes with this one"
         )
+    if any(base.__module__.partition(".")[0] == OMNI for base in worker.__mro__):
+        _require_of_omni(vllm_config)
+        return
     raise RuntimeUnsupported(
-        f"--worker-cls is {name}, which tells a model no phase (chunked prefill is "
+        f"--worker-cls is {_name(worker)}, which tells a model no phase (chunked prefill is "
         f"{'on' if vllm_config.scheduler_config.enable_chunked_prefill else 'off'}): "
         f"set --worker-cls {WORKERS['cuda']}, or {WORKERS['cpu']} on CPUs"
     )
 
 
-def is_phase_worker(name: str) -> bool:
-    """Whether `--worker-cls` `name` is one of ours, or made from one."""
-    from vllm.utils.import_utils import resolve_obj_by_qualname
+def worker_class(vllm_config: VllmConfig) -> type:
+    """What `--worker-cls` names. Nothing else is imported for it: it may be another runtime's, on another vLLM.
 
-    from engines.runner.gpu import PhaseWorker
-
-    found = resolve_obj_by_qualname(name)
-    return isinstance(found, type) and issubclass(found, PhaseWorker)
-
-
-def _release(distribution: str) -> tuple[int, ...]:
+    Raises RuntimeUnsupported for a name that is no class here.
+    """
+    name = vllm_config.parallel_config.worker_cls
+    if isinstance(name, type):
+        return name
+    module, _, attribute = name.rpartition(".")
     try:
-        return tuple(int(part) for part in version(distribution).split(".")[:2])
-    except (PackageNotFoundError, ValueError):
-        return (0, 0)
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as e:
+        raise RuntimeUnsupported(f"--worker-cls is {name}, expected the name of a class: {e}") from e
+    if not isinstance(found, type):
+        raise RuntimeUnsupported(f"--worker-cls is {name}, expected the name of a class: it is {found!r}")
+    return found
+
+
+def contract_of(worker: type) -> str | None:
+    """The version of the contract that `worker` declares to keep, as `phase_contract`; None if it keeps none."""
+    return getattr(worker, DECLARED, None)
+
+
+def _require_of_omni(vllm_config: VllmConfig) -> None:
+    if getattr(vllm_config.model_config, "use_v2_model_runner", False):
+        raise RuntimeUnsupported(
+            "vLLM-Omni's Model Runner V2 takes one token for a decode row, whatever its phase: "
+            "set model_runner: v1 for this stage"
+        )
+    found = _omni_version()
+    known = found is not None and found >= OMNI_SINCE
+    if known or not vllm_config.scheduler_config.enable_chunked_prefill:
+        return
+    raise RuntimeUnsupported(
+        f"vLLM-Omni {found or 'of unknown version'} tells no phase, as far as is known: use {OMNI_SINCE} or newer, or "
+        f"set --no-enable-chunked-prefill; a worker of its own that does tell says {DECLARED} = {CONTRACT_VERSION!r}"
+    )
+
+
+def _omni_version() -> Version | None:
+    try:
+        return Version(version(OMNI.replace("_", "-")))
+    except (PackageNotFoundError, InvalidVersion):
+        return None
+
+
+def _name(found: type) -> str:
+    return f"{found.__module__}.{found.__qualname__}"
 
 
 def _unmatched(runner: type, lacking: list[str]) -> RuntimeUnsupported:
@@ -148,6 +189,6 @@ def _unmatched(runner: type, lacking: list[str]) -> RuntimeUnsupported:
     except PackageNotFoundError:
         here = "of unknown version"
     return RuntimeUnsupported(
-        f"vLLM {here}: its runner {runner.__module__}.{runner.__name__} lacks {', '.join(lacking)}, which the phase "
+        f"vLLM {here}: its runner {_name(runner)} lacks {', '.join(lacking)}, which the phase "
         "contract stands on; it was written for vLLM 0.32: install that, or run the stock worker"
     )

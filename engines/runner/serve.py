@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from engines.channel import remove_socket
 from engines.runner.lastwords import VARIABLE, left
 
 SERVER = "vllm.entrypoints.openai.api_server"
@@ -25,7 +26,14 @@ def main() -> None:
     os.environ[VARIABLE] = name
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), QUIET)))
     atexit.register(_say, os.getpid(), Path(name))  # before vLLM's own: the first that is registered runs last
+    atexit.register(_leave_no_socket, os.getpid())
     runpy.run_module(SERVER, run_name="__main__", alter_sys=True)
+
+
+def _leave_no_socket(pid: int) -> None:
+    """Workers are dead by now; one that publishes left its socket."""
+    if os.getpid() == pid:
+        remove_socket()
 
 
 def _say(pid: int, path: Path) -> None:

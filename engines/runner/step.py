@@ -10,33 +10,20 @@ next row of another kind sends them off, so MTP's order is the rows' order too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from common.phase import IS_PREFILL, NUM_COMPUTED, PROMPT_LEN, PhaseInfo
-from engines.runner.errors import HookFailed, HookResultInvalid, MtpInputsMissing, PhaseError, ReplayLost
+from common.phase import IS_PREFILL, NUM_COMPUTED, PROMPT_LEN
+from engines.runner.errors import HookFailed, HookResultInvalid, MtpInputsMissing, PhaseError, ReplayLost, error_of
 from engines.runner.fed import Fed
 from engines.runner.hooks import Hooks
-from engines.runner.memory import merge
+from engines.runner.kept import Kept
+from engines.runner.memory import EXTRA_ARGS, OFFSET, OFFSET_PROMPT, Memory, merge
 from engines.runner.mtp import Mtp, described
 from engines.runner.rows import Row
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A row, or the prompt or the new positions of one; `start` is its place in the step's flat buffers."""
-
-    row: Row
-    phase: PhaseInfo
-    start: int
-
-    @property
-    def stop(self) -> int:
-        return self.start + self.phase.span
 
 
 @dataclass(slots=True)
@@ -44,57 +31,48 @@ class Step:
     """What one step needs, and what it has found so far.
 
     `ids` `[tokens]` and `embeds` `[tokens, hidden]` are the runner's flat buffers; `given` says that `embeds` already
-    holds what the prompt brought (images, say, or embeddings). `fed` and `infos` are kept for each request between
-    steps. `extra_args` tells a request's own arguments.
+    holds what the prompt brought (images, say, or embeddings). `kept` is kept between steps. `settings` tells what a
+    request's sampling parameters say.
     """
 
     hooks: Hooks
     mtp: Mtp | None
-    fed: dict[str, Fed]
-    infos: dict[str, dict[str, Any]]
-    extra_args: Callable[[str], Mapping[str, Any]]
+    kept: Kept
+    settings: Callable[[str], Memory]
     ids: Tensor
     embeds: Tensor
     given: bool
     replayed: dict[int, int] = field(default_factory=dict)
     """Positions that were fed again, by row."""
-    _waiting: list[tuple[Part, dict[str, Any]]] = field(default_factory=list)
-    _decoded: list[Part] = field(default_factory=list)
+    _waiting: list[Row] = field(default_factory=list)
+    _infos: list[Memory] = field(default_factory=list)
+    _decoded: list[tuple[Fed, int, int]] = field(default_factory=list)
+    """Positions that decode feeds, with their places in the buffers."""
 
     def feed(self, rows: Sequence[Row]) -> None:
         """Everything up to MTP, which the runner calls. Raises PhaseError."""
         for row in rows:
-            fed = self.fed.get(row.request)
-            if fed is None:
-                fed = self.fed[row.request] = Fed()
-            fed.meet(row.phase)
+            fed = self.kept.fed_of(row)
             if row.phase.mtp_eligible and row.phase.num_computed >= fed.until:
-                self._new(Part(row, row.phase, row.start))
+                self._decode(row, fed)
             else:
                 self._cut(row, fed)
         self._flush()
 
     def keep(self) -> None:
-        """After MTP: keeps the rows that decode has fed. Drafts are not kept: nobody has verified them."""
-        places = [
-            (part, position)
-            for part in self._decoded
-            for position in range(part.phase.num_computed, min(part.phase.end, part.phase.num_tokens))
-        ]
-        if not places:
-            return
-        starts = [part.start + position - part.phase.num_computed for part, position in places]
-        kept = self.embeds.index_select(0, torch.tensor(starts).to(self.embeds.device, non_blocking=True))
-        for k, (part, position) in enumerate(places):
-            self.fed[part.row.request].keep(position, kept, k)
+        """After MTP: keeps the rows that decode has fed."""
+        if self._decoded:
+            slots = self.kept.pool.put(self.embeds, [start for _, _, start in self._decoded])
+            for (fed, position, _), slot in zip(self._decoded, slots, strict=True):
+                fed.keep(position, slot)
 
     def _cut(self, row: Row, fed: Fed) -> None:
         cut = row.phase.cut(fed.until)
         self._flush()
         if cut.prompt is not None:
-            info = self._info(row.request)
-            info["sampling_extra_args"] = self.extra_args(row.request)
-            self._scalar(Part(row, cut.prompt, row.start))
+            self.kept.memory_of(row).update(self.settings(row.request))
+            part = row.part(cut.prompt)
+            self._scalar(part, self._told(part), mtp=None)
             if fed.until:  # a prompt into which earlier outputs were folded
                 self._replay(row, fed, fed.known(range(cut.prompt.num_computed, cut.prompt.end)))
         if cut.replayed:
@@ -102,143 +80,159 @@ class Step:
                 raise self._lost(row, cut.replayed)
             self._replay(row, fed, cut.replayed)
         if cut.new is not None:
-            self._new(Part(row, cut.new, row.start + cut.new.num_computed - row.phase.num_computed))
+            self._new(row.part(cut.new), fed)
 
     def _replay(self, row: Row, fed: Fed, positions: Sequence[int]) -> None:
         if not positions:
             return
         offset = row.start - row.phase.num_computed
-        for position, kept in zip(positions, fed.rows(positions), strict=True):
+        for position, kept in zip(positions, self.kept.pool.get(fed.slots(positions)), strict=True):
             self.embeds[offset + position] = kept
         self.replayed[row.index] = self.replayed.get(row.index, 0) + len(positions)
 
-    def _new(self, part: Part) -> None:
+    def _new(self, row: Row, fed: Fed) -> None:
         """Positions that decode has not fed yet."""
-        if part.phase.is_replay:
-            raise self._lost(part.row, range(part.phase.num_computed, part.phase.end))
-        self._decoded.append(part)
-        if self.hooks.decode_batch is not None and part.phase.batched_decode_eligible:
-            self._waiting.append((part, self._told(part)))
+        if row.phase.is_replay:
+            raise self._lost(row, range(row.phase.num_computed, row.phase.end))
+        if row.phase.batched_decode_eligible:
+            self._decode(row, fed)
+            return
+        known = range(row.phase.num_computed, min(row.phase.end, row.phase.num_tokens))  # nobody has verified a draft
+        self._decoded += [(fed, position, row.start + k) for k, position in enumerate(known)]
+        self._flush()
+        self._scalar(row, self._told(row, fed), mtp=None)
+
+    def _decode(self, row: Row, fed: Fed) -> None:
+        """One new position: `preprocess_decode_batch` or `preprocess`, and MTP."""
+        self._decoded.append((fed, row.phase.num_computed, row.start))
+        info = self._told(row, fed)
+        if self.hooks.decode_batch is not None:
+            self._waiting.append(row)
+            self._infos.append(info)
         else:
-            self._flush()
-            self._scalar(part)
+            self._scalar(row, info, self.mtp)
 
-    def _scalar(self, part: Part) -> None:
-        """`preprocess` for one part."""
-        ids = self.ids[part.start : part.stop]
-        info = self._told(part)
-        given = self.embeds[part.start : part.stop] if self.given else None
+    def _scalar(self, row: Row, info: Memory, mtp: Mtp | None) -> None:
+        """`preprocess` for one row, or a part of one; `mtp` takes it."""
+        start, stop = row.start, row.stop
+        own_ids, given = self.ids[start:stop], self.embeds[start:stop] if self.given else None
         try:
-            result = self.hooks.preprocess(input_ids=ids, input_embeds=given, **info)
+            result = self.hooks.preprocess(input_ids=own_ids, input_embeds=given, **info)
         except Exception as e:
-            raise self._failed("preprocess", [part], e) from e
+            raise self._failed("preprocess", [row], e) from e
         match result:
-            case (Tensor() as new_ids, Tensor() as embeds, Mapping() as updates) if self._fit(
-                part.phase.span, new_ids, embeds
-            ):
-                self._write(part.start, part.stop, new_ids, embeds)
+            case (Tensor() as ids, Tensor() as embeds, Mapping() as updates) if self._fit(stop - start, ids, embeds):
+                self._write(start, stop, own_ids, ids, embeds)
             case other:
-                raise self._invalid("preprocess", [part], other, "updates")
-        if self.mtp is not None and part.phase.mtp_eligible:
-            self._take(part, info, new_ids, embeds, updates)
-        merge(info, updates, self.hooks.on_device)
+                raise self._invalid("preprocess", [row], other, "updates")
+        if mtp is not None:
+            last_hidden, text_step = self._mtp_inputs(mtp.width, row, updates)
+            mtp.add([row], [info], (shaped(ids, 1), embeds, last_hidden, text_step))
+        self._merge("preprocess", row, info, updates)
 
-    def _take(self, part: Part, info: dict[str, Any], ids: Tensor, embeds: Tensor, updates: Mapping[str, Any]) -> None:
-        assert self.mtp is not None
+    def _mtp_inputs(self, width: int, row: Row, updates: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         match updates.get("mtp_inputs"):
-            case (Tensor() as last_hidden, Tensor() as text_step) if (
-                last_hidden.numel() == text_step.numel() == self.mtp.width
-            ):
-                pass
+            case (Tensor() as last_hidden, Tensor() as text_step) if last_hidden.numel() == text_step.numel() == width:
+                return shaped(last_hidden, 1, width), shaped(text_step, 1, width)
             case None:
                 raise self._error(
                     MtpInputsMissing,
-                    [part],
+                    [row],
                     "preprocess returned no mtp_inputs for a decode row; expected (last hidden, text step)",
                 )
             case other:
-                raise self._error(
-                    HookResultInvalid,
-                    [part],
-                    f"mtp_inputs is {described(other)}; expected two tensors [1, {self.mtp.width}]",
-                )
-        self.mtp.add(ids.reshape(-1), embeds, last_hidden.reshape(1, -1), text_step.reshape(1, -1))
-        self.mtp.taken.add(part.row.request, part.row.index, part.start, part.phase.num_computed, info)
+                message = f"mtp_inputs is {described(other)}; expected two tensors [1, {width}]"
+                raise self._error(HookResultInvalid, [row], message)
 
     def _flush(self) -> None:
         """`preprocess_decode_batch` for the rows that wait. They stand side by side in the buffers."""
         if not self._waiting:
             return
-        waiting, self._waiting = self._waiting, []
-        parts = [part for part, _ in waiting]
-        infos = [info for _, info in waiting]
-        start, stop, count = parts[0].start, parts[-1].stop, len(parts)
+        rows, infos = self._waiting, self._infos
+        self._waiting, self._infos = [], []
+        start, stop = rows[0].start, rows[-1].stop
         assert self.hooks.decode_batch is not None
-        assert self.mtp is not None
+        own_ids = self.ids[start:stop]
         try:
-            result = self.hooks.decode_batch(input_ids=self.ids[start:stop], req_infos=infos)
+            result = self.hooks.decode_batch(input_ids=own_ids, req_infos=infos)
         except Exception as e:
-            raise self._failed("preprocess_decode_batch", parts, e) from e
-        match result:
-            case (Tensor() as ids, Tensor() as embeds, Tensor() as last_hidden, Tensor() as text_step, updates) if (
+            raise self._failed("preprocess_decode_batch", rows, e) from e
+        ids, embeds, inputs, updates = self._of_batch(rows, result)
+        self._write(start, stop, own_ids, ids, embeds)
+        if self.mtp is not None:
+            self.mtp.add(rows, infos, (shaped(ids, len(rows)), embeds, *inputs))
+        for row, info, update in zip(rows, infos, updates, strict=True):
+            if update:
+                self._merge("preprocess_decode_batch", row, info, update)
+
+    def _of_batch(
+        self, rows: Sequence[Row], result: Any
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Sequence[Mapping[str, Any]]]:
+        """The hook's result, checked: ids, embeddings, what MTP needs besides (nothing without it), updates."""
+        count, expected = len(rows), f"{len(rows)} updates"
+        width = self.mtp.width if self.mtp is not None else None
+        if width is not None:
+            expected = f"last hidden and text step [{count}, {width}], {expected}"
+        match result, width:
+            case (Tensor() as ids, Tensor() as embeds, *inputs, list() | tuple() as updates), _ if (
                 self._fit(count, ids, embeds)
-                and last_hidden.numel() == text_step.numel() == count * self.mtp.width
+                and len(inputs) == (0 if width is None else 2)
+                and all(isinstance(one, Tensor) and one.numel() == count * (width or 0) for one in inputs)
                 and len(updates) == count
+                and all(isinstance(update, Mapping) for update in updates)
             ):
-                self._write(start, stop, ids, embeds)
-            case other:
-                raise self._invalid(
-                    "preprocess_decode_batch",
-                    parts,
-                    other,
-                    f"last hidden and text step [{count}, {self.mtp.width}], {count} updates",
-                )
-        self.mtp.add(ids.reshape(-1), embeds, last_hidden.reshape(count, -1), text_step.reshape(count, -1))
-        for part, info, update in zip(parts, infos, updates, strict=True):
-            self.mtp.taken.add(part.row.request, part.row.index, part.start, part.phase.num_computed, info)
-            merge(info, update, self.hooks.on_device)
+                return ids, embeds, tuple(shaped(one, count, width or 0) for one in inputs), updates
+        raise self._invalid("preprocess_decode_batch", rows, result, expected)
 
-    def _info(self, request: str) -> dict[str, Any]:
-        info = self.infos.get(request)
-        if info is None:
-            info = self.infos[request] = {"sampling_extra_args": self.extra_args(request)}
-        return info
+    def _told(self, row: Row, fed: Fed | None = None) -> Memory:
+        """What a hook is told of a row: the request's memory, with the phase as it is now, whatever was in there.
 
-    def _told(self, part: Part) -> dict[str, Any]:
-        """What a hook is told of a part: the request's memory, with the phase as it is now, whatever was in there."""
-        info, phase = self._info(part.row.request), part.phase
-        info["request_id"] = part.row.request
-        info[PROMPT_LEN] = phase.prompt_len
-        info[NUM_COMPUTED] = phase.num_computed
+        With `fed` the row is decode, and what is remembered before it may be needed once more.
+        """
+        info, phase = self.kept.memory_of(row), row.phase
+        if fed is not None and self.kept.rewinds:
+            self.kept.begin(row, fed, info)
+        if EXTRA_ARGS not in info:
+            info.update(self.settings(row.request))
+        info["request_id"] = row.request
+        info[PROMPT_LEN] = info[OFFSET_PROMPT] = phase.prompt_len
+        info[NUM_COMPUTED] = info[OFFSET] = phase.num_computed
         info[IS_PREFILL] = phase.is_prefill
         return info
 
     def _fit(self, count: int, ids: Tensor, embeds: Tensor) -> bool:
         return ids.numel() == count and embeds.shape == (count, self.embeds.shape[1])
 
-    def _write(self, start: int, stop: int, ids: Tensor, embeds: Tensor) -> None:
+    def _write(self, start: int, stop: int, own_ids: Tensor, ids: Tensor, embeds: Tensor) -> None:
+        """A hook mostly returns the ids that it was given: those stand there already."""
         self.embeds[start:stop] = embeds
-        self.ids[start:stop] = ids.reshape(-1)
+        if ids is not own_ids:
+            own_ids.copy_(ids.reshape(-1))
 
-    def _invalid(self, hook: str, parts: Sequence[Part], result: Any, more: str) -> PhaseError:
-        count = sum(part.phase.span for part in parts)
+    def _merge(self, hook: str, row: Row, info: Memory, updates: Mapping[str, Any]) -> None:
+        try:
+            merge(info, updates, self.hooks.on_device)
+        except ValueError as e:
+            raise self._error(HookResultInvalid, [row], f"updates of {hook}: {e}") from None
+
+    def _invalid(self, hook: str, rows: Sequence[Row], result: Any, more: str) -> PhaseError:
+        count = sum(row.phase.span for row in rows)
         expected = f"ids [{count}], embeddings [{count}, {self.embeds.shape[1]}], {more}"
-        return self._error(HookResultInvalid, parts, f"{hook} returned {described(result)}; expected {expected}")
+        return self._error(HookResultInvalid, rows, f"{hook} returned {described(result)}; expected {expected}")
 
-    def _failed(self, hook: str, parts: Sequence[Part], e: Exception) -> PhaseError:
-        return self._error(HookFailed, parts, f"{hook} raised {type(e).__name__}: {e}")
+    def _failed(self, hook: str, rows: Sequence[Row], e: Exception) -> PhaseError:
+        return self._error(HookFailed, rows, f"{hook} raised {type(e).__name__}: {e}")
 
     def _lost(self, row: Row, positions: range) -> PhaseError:
-        part = Part(row, row.phase, row.start)
         said = (
             f"positions {positions.start} to {positions.stop - 1} are computed again, and were not fed by this engine"
         )
-        return self._error(ReplayLost, [part], f"{said}: {row.phase}")
+        return self._error(ReplayLost, [row], f"{said}: {row.phase}")
 
-    def _error(self, kind: type[PhaseError], parts: Sequence[Part], message: str) -> PhaseError:
-        return kind(
-            message,
-            model=self.hooks.model,
-            requests=[part.row.request for part in parts],
-            rows=[part.row.index for part in parts],
-        )
+    def _error(self, kind: type[PhaseError], rows: Iterable[Row], message: str) -> PhaseError:
+        return error_of(kind, self.hooks.model, rows, message)
+
+
+def shaped(tensor: Tensor, *shape: int) -> Tensor:
+    """`tensor` in that shape. Mostly it has it already, and asking is cheaper than reshaping."""
+    return tensor if tensor.shape == shape else tensor.reshape(shape)

@@ -3,6 +3,7 @@
 | path | |
 | --- | --- |
 | `GET /health`, `GET /v1/models`, `GET /metrics`, `POST /v1/chat/completions`, `POST /v1/completions` | vLLM's |
+| `GET /duet/identity` | ours: where a Talker hears the engine |
 | `GET /sim/calls` | what was asked, oldest first |
 | `GET`, `POST`, `DELETE /sim/faults` | the faults in force; one more, as JSON of `faults.Fault`; none |
 | `POST /sim/kv/fetch`, `POST /sim/kv/release` | the side channel between engines |
@@ -24,7 +25,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from engines.sim import replies, shapes
+from engines.sim import identity, replies, shapes
 from engines.sim.ask import Ask, SimRefused, read
 from engines.sim.calls import Call
 from engines.sim.engine import DEAD, GenerationFailed, SimEngine
@@ -46,6 +47,7 @@ def create_app(engine: SimEngine) -> Starlette:
             Route("/v1/chat/completions", face.complete, methods=["POST"]),
             Route("/v1/completions", face.complete, methods=["POST"]),
             Route("/metrics", face.metrics),
+            Route(identity.PATH, identity.Identity(engine).__call__),
             Route("/sim/kv/{what}", inside.kv, methods=["POST"]),
             Route("/sim/faults", inside.faults, methods=["GET", "POST", "DELETE"]),
             Route("/sim/calls", inside.calls),

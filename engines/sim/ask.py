@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
 from engines.sim import words
 
 Fields = Mapping[str, Any]
 
 DEFAULT_COMPLETION_TOKENS = 16
+MAX_N = 16384
+"""vLLM's `VLLM_MAX_N_SEQUENCES`."""
 
 NOT_IMITATED = (
     "logprobs",
@@ -73,7 +75,7 @@ class _Body(BaseModel):
     max_tokens: int | None = None
     min_tokens: int = 0
     temperature: float | None = None
-    seed: int | None = None
+    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool = False
@@ -240,6 +242,8 @@ def _prompts(body: _TextBody, rotated: int) -> tuple[tuple[int, ...], ...]:
             return (tuple(words.encode(text, rotated=rotated)),)
         case [int(), *_] as ids:
             return (tuple(int(i) for i in ids),)  # type: ignore[arg-type]
+        case []:
+            raise SimRefused(400, "You must pass at least one prompt")
         case [_, *_] as several:
             return tuple(
                 tuple(words.encode(p, rotated=rotated)) if isinstance(p, str) else tuple(p)  # type: ignore[arg-type]
@@ -264,6 +268,9 @@ def _check_sampling(body: _ChatBody | _TextBody, limits: tuple[int, ...]) -> Non
     least = min(limits, default=1)
     if body.n is not None and body.n < 1:
         raise SimRefused(400, f"n must be at least 1, got {body.n}.")
+    if body.n is not None and body.n > MAX_N:
+        more = "To increase this limit, set the VLLM_MAX_N_SEQUENCES environment variable."
+        raise SimRefused(400, f"n must be at most {MAX_N}, got {body.n}. {more}")
     if body.temperature is not None and body.temperature < 0:
         raise _wrong(f"temperature must be non-negative, got {body.temperature}.", "temperature", body.temperature)
     if isinstance(body.stop, list) and "" in body.stop:

@@ -64,6 +64,8 @@ class SimEngine:
     """Whether usage has `prompt_tokens_details`: vLLM's `--enable-prompt-tokens-details`."""
     rotated: int = 0
     """A tokenizer of its own for prompts that are text (`words.encode`)."""
+    channel: str | None = None
+    """What its identity tells as the place where a Talker hears it, `duet+ipc:///path` say; None tells nothing."""
     calls: list[Call] = field(default_factory=list)
     faults: Faults = field(default_factory=Faults)
     sources: Counter[str] = field(default_factory=Counter)
@@ -87,6 +89,8 @@ class SimEngine:
         beyond = next((i for i in map(out_of_vocabulary, ask.prompts) if i is not None), None)
         if beyond is not None:
             raise GenerationFailed(f"Token id {beyond} is out of vocabulary", status=400)
+        if not all(ask.prompts):
+            raise GenerationFailed("The decoder prompt cannot be empty", status=400)
         return [await self._prefill(ask.kv, prompt) for prompt in ask.prompts]
 
     async def answer(self, ask: Ask, prompts: list[Prefilled]) -> AsyncIterator[tuple[Answer, Delta]]:

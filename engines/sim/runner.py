@@ -7,6 +7,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import uvicorn
 
@@ -23,21 +24,26 @@ async def running(engine: SimEngine) -> AsyncIterator[str]:
     """
     with socket.create_server((engine.host, 0)) as sock:
         engine.port = sock.getsockname()[1]
-        config = uvicorn.Config(
-            create_app(engine), http=SimProtocol, ws="none", lifespan="off", log_config=None, access_log=False
-        )
-        server = _Server(config)
-        task = asyncio.create_task(server.serve([sock]))
-        started = asyncio.create_task(server.ready.wait())
-        try:
-            await asyncio.wait({task, started}, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                await task
+        async with serving(create_app(engine), sock):
             yield f"http://{engine.host}:{engine.port}"
-        finally:
-            started.cancel()
-            server.end()
+
+
+@asynccontextmanager
+async def serving(app: Any, sock: socket.socket) -> AsyncIterator[None]:
+    """Serves an application on a socket that listens; it may break connections off (`server.BREAK_OFF`)."""
+    config = uvicorn.Config(app, http=SimProtocol, ws="none", lifespan="off", log_config=None, access_log=False)
+    server = _Server(config)
+    task = asyncio.create_task(server.serve([sock]))
+    started = asyncio.create_task(server.ready.wait())
+    try:
+        await asyncio.wait({task, started}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
             await task
+        yield
+    finally:
+        started.cancel()
+        server.end()
+        await task
 
 
 class _Server(uvicorn.Server):

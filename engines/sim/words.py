@@ -42,7 +42,16 @@ def _piece(token: int) -> bytes:
 
 def render(chat: Mapping[str, Any]) -> list[int]:
     """The prompt of a chat body: everything that shapes it, as JSON."""
-    return encode(json.dumps([chat.get(name) for name in SHAPING], ensure_ascii=False))
+    shaping = {**chat, "messages": [_without_names(message) for message in chat["messages"]]}
+    return encode(json.dumps([shaping.get(name) for name in SHAPING], ensure_ascii=False))
+
+
+def _without_names(message: Any) -> Any:
+    """A message whose parts have no `uuid`: that names media for caches, and no template shows it."""
+    if not isinstance(message, dict) or not isinstance(message.get("content"), list):
+        return message
+    parts = [{k: v for k, v in p.items() if k != "uuid"} if isinstance(p, dict) else p for p in message["content"]]
+    return {**message, "content": parts}
 
 
 def absorb(state: int, tokens: Iterable[int]) -> int:

@@ -12,13 +12,13 @@
 | `predictor.py`, `sampling.py` | groups 1 to 15 of a frame |
 | `model.py` | the model, on the hooks of `engines/runner` |
 | `scheduler.py` | never ahead of the text, and nobody waits for another |
-| `cpu.py` | the worker on CPUs |
+| `cpu.py`, `gpu.py` | its worker |
 | `outbox.py`, `worker.py` | codes to the channel, and how their stream ends |
 | `ask.py`, `endpoint.py` | the endpoint |
-| `config.py`, `checkpoint.py` | a folder with the Talker alone |
-| `launch.py`, `plugin.py`, `errors.py` | how it is started and registered; what can go wrong |
+| `config.py`, `checkpoint.py`, `__main__.py` | a folder with the Talker alone |
+| `launch.py`, `plugin.py`, `names.py`, `errors.py` | how it is started and registered; what can go wrong |
 """
 
-from engines.talker.checkpoint import make_talker
+from engines.talker.checkpoint import make_talker, talker_folder
 
-__all__ = ["make_talker"]
+__all__ = ["make_talker", "talker_folder"]

@@ -5,21 +5,49 @@ The table stands at the Talker so that text travels as ids, not as rows.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
-from engines.talker.config import ARCHITECTURE, MODEL_TYPE, WHOLE
+from common.cache import cache_dir
+from common.errors import ConfigurationError
+from engines.talker.names import ARCHITECTURE, MODEL_TYPE
 
 TALKER = "talker."
 TEXT_TABLE = "thinker.model.embed_tokens.weight"
 COPIED = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "chat_template.json")
 """vLLM's server wants a tokenizer, though nothing is tokenized here."""
 
+WHOLE = (
+    "im_start_token_id",
+    "user_token_id",
+    "assistant_token_id",
+    "tts_pad_token_id",
+    "tts_bos_token_id",
+    "tts_eos_token_id",
+)
+"""What the Talker's configuration takes over from the whole model's."""
+
+
+def talker_folder(model: Path) -> Path:
+    """Where the Talker of the folder `model` stands, or will: `model` itself if it is one, else a folder in the cache,
+    another one for each state of the checkpoint's files."""
+    config = (model / "config.json").read_bytes()
+    if json.loads(config).get("model_type") == MODEL_TYPE:
+        return model
+    known = hashlib.sha256(str(model.resolve()).encode() + config)
+    for shard in sorted(model.glob("*.safetensors")):
+        state = shard.stat()
+        known.update(f"{shard.name} {state.st_size} {state.st_mtime_ns}".encode())
+    return cache_dir() / f"{model.resolve().name}-talker-{known.hexdigest()[:12]}"
+
 
 def make_talker(omni: Path, directory: Path) -> Path:
     """Writes `directory` from the checkpoint folder `omni`, one shard for each of the checkpoint's that has weights of
-    the Talker. Needs memory for one shard."""
+    the Talker. Needs memory for one shard.
+
+    Raises ConfigurationError if there are none."""
     from safetensors import safe_open
     from safetensors.torch import save_file
 
@@ -36,7 +64,9 @@ def make_talker(omni: Path, directory: Path) -> Path:
                 save_file({name: file.get_tensor(name) for name in names}, directory / shard.name, {"format": "pt"})
                 found |= dict.fromkeys(names, shard.name)
     if TEXT_TABLE not in found or len(found) == 1:
-        raise ValueError(f"{omni}: {len(found)} weights of a Talker; expected {TALKER}* and {TEXT_TABLE}")
+        raise ConfigurationError(
+            f"model folder {str(omni)!r}: {len(found)} weights of a Talker; expected {TALKER}* and {TEXT_TABLE}"
+        )
     index = {"metadata": {}, "weight_map": found}
     (directory / "model.safetensors.index.json").write_text(json.dumps(index, indent=1))
     return directory

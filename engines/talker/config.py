@@ -6,23 +6,12 @@ from typing import Any
 
 from transformers.models.qwen3_omni_moe.configuration_qwen3_omni_moe import Qwen3OmniMoeTalkerConfig
 
+from engines.talker.names import MODEL_TYPE
 from engines.talker.script import Marks
-
-MODEL_TYPE = "duet_qwen3_omni_talker"
-ARCHITECTURE = "DuetQwen3OmniTalker"
-WHOLE = (
-    "im_start_token_id",
-    "user_token_id",
-    "assistant_token_id",
-    "tts_pad_token_id",
-    "tts_bos_token_id",
-    "tts_eos_token_id",
-)
-"""What is taken over from the whole model's configuration."""
 
 
 class TalkerConfig(Qwen3OmniMoeTalkerConfig):
-    """`thinker_vocab_size` is how many rows the text embedding has; the fields of `WHOLE` are there too."""
+    """`thinker_vocab_size` is how many rows the text embedding has; the fields of `checkpoint.WHOLE` are there too."""
 
     model_type = MODEL_TYPE
 

@@ -1,14 +1,9 @@
-"""`--worker-cls engines.talker.cpu.TalkerCPUWorker`: the phase-aware worker for CPUs, whose requests may have seeds."""
+"""`--worker-cls engines.talker.cpu.TalkerCPUWorker`: the phase-aware worker for CPUs; its engine publishes codes."""
 
 from __future__ import annotations
 
-from engines.runner.cpu import PhaseCPURunner, PhaseCPUWorker
-from engines.seeded import SeededDraws
-
-
-class TalkerCPURunner(SeededDraws, PhaseCPURunner):
-    """The phase-aware runner for CPUs, with seeds that survive chunks."""
+from engines.runner.cpu import PhaseCPUWorker
 
 
 class TalkerCPUWorker(PhaseCPUWorker):
-    runner = TalkerCPURunner
+    publishes = "talker"

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from common.errors import DuetError
 from engines.talker.ask import Ask
-from engines.talker.config import ARCHITECTURE
+from engines.talker.names import ARCHITECTURE, SPEECH_PLUGIN
 from engines.talker.utterance import Done, Event, Frames, Speaker, Started
 
 if TYPE_CHECKING:
@@ -35,14 +35,13 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 PATH = "/v1/speech"
-PLUGIN = "duet_speech"
 _TYPES: dict[type, str] = {Started: "started", Frames: "frames", Done: "done"}
 
 
 class SpeechPlugin:
     """vLLM's `EndpointPlugin`."""
 
-    name = PLUGIN
+    name = SPEECH_PLUGIN
     required_tasks = None
 
     def attach_router(self, app: FastAPI) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from engines.talker.config import ARCHITECTURE, MODEL_TYPE, TalkerConfig
+from engines.talker.config import TalkerConfig
+from engines.talker.names import ARCHITECTURE, MODEL_TYPE
 
 
 def register() -> None:

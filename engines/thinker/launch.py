@@ -9,23 +9,31 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points, version
 from typing import NoReturn
 
 from common.connectors import Connector, connector
+from common.errors import ConfigurationError
+from engines.channel import ENDPOINT
 from engines.runner.identity import PLUGIN, ROLE
 from engines.runner.runtime import WORKERS
 from engines.runner.serve import SERVER
 from engines.thinker.address import is_loopback, reached_at
-from engines.thinker.spec import EngineSpec
+from engines.thinker.spec import EngineSpec, OnDevice
 
 CPU_BLOCK_SIZE = 32
 CPU_KV_BLOCKS = 512
 CPU_MAX_NUM_SEQS = 16
 CPU_KV_GIB = 1
+TELLING = {
+    "cpu": "engines.thinker.conditioning.cpu.ThinkerCPUWorker",
+    "cuda": "engines.thinker.conditioning.gpu.ThinkerGPUWorker",
+}
+"""Workers that tell a Talker, by device."""
 
 
-def device_of(spec: EngineSpec) -> str:
+def device_of(spec: OnDevice) -> str:
     """`cpu` or `cuda`: as the spec says, else by whether torch sees a GPU. A build of torch without CUDA is told by its
     version: importing it takes seconds."""
     if spec.device != "auto":
@@ -40,7 +48,7 @@ def device_of(spec: EngineSpec) -> str:
 def command(spec: EngineSpec, *, device: str) -> list[str]:
     """vLLM's API server as a module: its own `vllm` command wants a distribution of that name.
 
-    Raises ConfigurationError for a connector that is not known.
+    Raises ConfigurationError for a connector that is not known, and for a stock runner that should tell a Talker.
     """
     args = [
         *(sys.executable, "-m", SERVER if spec.runner == "stock" else "engines.runner.serve"),
@@ -49,8 +57,7 @@ def command(spec: EngineSpec, *, device: str) -> list[str]:
     ]
     if spec.served_name is not None:
         args += ["--served-model-name", spec.served_name]
-    if spec.runner == "duet":
-        args += ["--worker-cls", WORKERS[device]]
+    args += _worker(spec, device)
     if spec.log_requests:
         args += ["--enable-log-requests"]
     if spec.connector is not None:
@@ -58,6 +65,16 @@ def command(spec: EngineSpec, *, device: str) -> list[str]:
         args += ["--kv-transfer-config", json.dumps(config)]
     args += _sizes(spec, device)
     return [*args, *spec.extra]
+
+
+def _worker(spec: EngineSpec, device: str) -> list[str]:
+    """A Thinker that tells a Talker runs without async scheduling, which computes a row for the last sampled id too:
+    that one must not be told."""
+    if spec.channel is not None:
+        if spec.runner != "duet":
+            raise ConfigurationError(f"--runner is {spec.runner}: expected duet, as --channel is set")
+        return ["--worker-cls", TELLING[device], "--no-async-scheduling"]
+    return ["--worker-cls", WORKERS[device]] if spec.runner == "duet" else []
 
 
 def _sizes(spec: EngineSpec, device: str) -> list[str]:
@@ -90,6 +107,8 @@ def environment(spec: EngineSpec, *, device: str) -> dict[str, str]:
     }
     if spec.runner == "duet":
         env["VLLM_USE_V2_MODEL_RUNNER"] = "0"  # the default where Triton works
+    if spec.channel is not None:
+        env[ENDPOINT] = spec.channel
     if spec.api_key is not None:
         env["VLLM_API_KEY"] = spec.api_key  # not on the command line, where others can read it
     if device == "cpu":
@@ -114,10 +133,16 @@ def _loaded_anyway() -> list[str]:
 
 
 def exec_thinker(spec: EngineSpec) -> NoReturn:
-    """Becomes vLLM. What the caller has set in the environment wins over what is set here."""
+    """Becomes vLLM."""
     device = device_of(spec)
-    args = command(spec, device=device)
-    os.execvpe(args[0], args, {**environment(spec, device=device), **os.environ})
+    become(command(spec, device=device), environment(spec, device=device))
+
+
+def become(args: Sequence[str], env: Mapping[str, str]) -> NoReturn:
+    """Runs a command in this process's place. What is set in the environment wins over `env`, but not over Duet's own
+    variables: those are what flags made of the environment."""
+    ours = {name: value for name, value in env.items() if name.startswith("DUET_")}
+    os.execvpe(args[0], args, {**env, **os.environ, **ours})
 
 
 def _connector(spec: EngineSpec) -> Connector:

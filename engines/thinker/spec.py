@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from common.connectors import DEFAULT
 from common.engine import Role
 
 Device = Literal["auto", "cpu", "cuda"]
 Runner = Literal["duet", "stock"]
+
+
+class OnDevice(Protocol):
+    @property
+    def device(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,5 +46,8 @@ class EngineSpec:
     log_requests: bool = False
     """One line in the log for each request that the engine takes."""
     api_key: str | None = None
+    channel: str | None = None
+    """`ipc:///path` or `tcp://host:port`, where others pull what it publishes. A Thinker that has one tells a Talker
+    what it computes; one without publishes nothing."""
     extra: tuple[str, ...] = ()
     """Further vLLM arguments; they come last, so they win."""

@@ -22,11 +22,20 @@ from gateway.dispatch.pulse import Pulse
 from gateway.dispatch.relay import Ending, relay_stream, relay_unary
 from gateway.dispatch.route import Route
 from gateway.dispatch.sink import Sink
+from gateway.dispatch.speech import Ask, Desk, Speaking
 from gateway.fleet import Fleet
 from gateway.lifecycle import Effect, Event
 from gateway.telemetry import Metrics
 from gateway.transport.port import Deadlines, EngineClient, ReplyStream
-from gateway.wire import ClientRequest, Prefilled, decode_body, parse_prefill_reply, prefill_body, refusal
+from gateway.wire import (
+    ClientRequest,
+    Prefilled,
+    conditioned,
+    decode_body,
+    parse_prefill_reply,
+    prefill_body,
+    refusal,
+)
 
 PREFILL_GRACE = 0.5
 """Seconds that an answer waits for the reply of a prefill that ran beside it: the KV has come, so the reply is due."""
@@ -47,17 +56,22 @@ class Parts:
     used: UsedHandoffs
     pulse: Pulse
     abandoned: Abandoned
+    desk: Desk
 
 
 class Attempt:
-    """`first_byte_at` is when decode's answer began to leave, in epoch seconds; None until then."""
+    """`first_byte_at` is when decode's answer began to leave, in epoch seconds; None until then. `ask` is None where
+    the answer is not spoken."""
 
-    def __init__(self, parts: Parts, request: ClientRequest, sink: Sink, journal: Journal, route: Route) -> None:
+    def __init__(
+        self, parts: Parts, request: ClientRequest, sink: Sink, journal: Journal, route: Route, ask: Ask | None = None
+    ) -> None:
         self._parts = parts
         self._request = request
         self._sink = sink
         self._journal = journal
         self.route = route
+        self._ask = ask
         self._ctx = route.context(journal.record.id, parts.clock.now())
         self._open: list[ReplyStream] = []
         self._handoff: Handoff | None = None
@@ -135,7 +149,7 @@ class Attempt:
 
     async def _call_prefill(self, ctx: HandoffContext) -> Prefilled:
         parts = self._parts
-        body = prefill_body(self._request, parts.connector.prefill_params(ctx))
+        body = prefill_body(self._asked_of("prefill"), parts.connector.prefill_params(ctx))
         sent = parts.clock.monotonic()
         headers = parts.connector.prefill_headers(ctx)
         reply = await self._call(ctx.prefill, body, "prefill", parts.deadlines.prefill, headers)
@@ -155,12 +169,29 @@ class Attempt:
         )
 
     async def _decode(self, handoff: Handoff | None) -> Ending:
+        if self._ask is None:
+            return await self._relay(await self._call_decode(handoff), None)
+        desk, request = self._parts.desk, self._request
+        async with desk.speaking(request, self._ask, self._journal, self._sink, self.route) as speaking:
+            return await self._relay(await self._call_decode(handoff, speaking.fields), speaking)
+
+    async def _relay(self, reply: ReplyStream, speaking: Speaking | None) -> Ending:
+        engine, begins, cached = self.route.decode, self._begins, self._cached_tokens
+        if speaking is not None:
+            return await speaking.relay(engine, reply, begins, cached)
+        relay = relay_stream if self._request.stream else relay_unary
+        return await relay(engine, reply, self._sink, begins, cached)
+
+    async def _call_decode(
+        self, handoff: Handoff | None, told: Mapping[str, Any] = MappingProxyType({})
+    ) -> ReplyStream:
+        """`told` is what the record says of it beside."""
         engine, deadlines = self.route.decode, self._parts.deadlines
         params, left = self._decode_params(handoff)
         ids = self._prefilled.prompt_token_ids if self._prefilled is not None else None
-        body = decode_body(self._request, params, ids)
+        body = decode_body(self._asked_of("decode"), params, ids)
         if self._ctx is not None:  # an unsplit request is decoding from its start
-            self.do(self._journal.fire(Event.DECODE_SENT))
+            self.do(self._journal.fire(Event.DECODE_SENT, **told))
         bounds = deadlines.decode_stream if self._request.stream else deadlines.decode_unary
         if left is not None:
             bounds = replace(bounds, connect=min(bounds.connect, left))
@@ -168,8 +199,14 @@ class Attempt:
         if reply.status != 200:
             raise self._refused(engine, reply, await reply.read())
         self._waits = False
-        relay = relay_stream if self._request.stream else relay_unary
-        return await relay(engine, reply, self._sink, self._begins, self._cached_tokens)
+        return reply
+
+    def _asked_of(self, leg: str) -> ClientRequest:
+        """What a leg is sent, before a connector's parameters."""
+        if self._ask is None:
+            return self._request
+        id_, attempt = self._journal.record.id, self.route.attempt
+        return conditioned(self._request, leg_id(id_, attempt, leg), leg_id(id_, attempt, "speech"))
 
     def _decode_params(self, handoff: Handoff | None) -> tuple[Mapping[str, Any] | None, float | None]:
         """With the seconds that are left of the handoff. Raises HandoffExpired."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from common.errors import StoreUnavailable
-from common.tasks import end
+from common.tasks import Background
 from gateway.dispatch.coordinator import Coordinator
 from gateway.store.port import Store
 
@@ -21,15 +21,13 @@ class CancelListener:
         self._store = store
         self._coordinator = coordinator
         self._replica = replica
-        self._task: asyncio.Task[None] | None = None
+        self._task = Background(self._run)
 
     async def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
+        self._task.start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            await end(self._task)
-            self._task = None
+        await self._task.stop()
 
     async def _run(self) -> None:
         while True:

@@ -23,8 +23,10 @@ from gateway.dispatch.pulse import Pulse
 from gateway.dispatch.route import Route, Router
 from gateway.dispatch.serving import Retries, Serving
 from gateway.dispatch.sink import Sink
+from gateway.dispatch.speech import Ask, Desk
+from gateway.dispatch.speech.parts import SpeechParts
 from gateway.fleet import Fleet
-from gateway.lifecycle import Event, Record, State
+from gateway.lifecycle import Event, Record, Speech, State
 from gateway.routing import Picker
 from gateway.store.port import Store
 from gateway.telemetry import Metrics
@@ -58,12 +60,21 @@ class Coordinator:
         pulse: Pulse,
         replica: str,
         load_ttl: float,
+        audio_ttl: float = 3600.0,
         refuse_unsplit: bool = False,
     ) -> None:
         self._fleet = fleet
         self._store = store
         self._abandoned = Abandoned(client, connector, fleet, Picker(), clock, metrics)
-        self._parts = Parts(client, connector, fleet, clock, metrics, deadlines, UsedHandoffs(), pulse, self._abandoned)
+        self._desk = Desk(
+            SpeechParts(
+                client, fleet, Picker(), store, clock, ids, metrics, deadlines, budget,
+                policies.on_speech_failure, policies.attempts, audio_ttl, load_ttl,
+            )
+        )  # fmt: skip
+        self._parts = Parts(
+            client, connector, fleet, clock, metrics, deadlines, UsedHandoffs(), pulse, self._abandoned, self._desk
+        )
         self._router = Router(fleet, picker, policies, refuse_unsplit=refuse_unsplit)
         self._retries = Retries(self._router, policies, budget, load_ttl)
         self._ids = ids
@@ -116,10 +127,12 @@ class Coordinator:
             await end(*late)
 
     async def _serve(self, request_id: str, request: ClientRequest, sink: Sink, client_id: str | None) -> None:
+        request = await self._desk.recalled(request)
+        ask = self._desk.ask(request)
         route = self._router.first(request)
-        journal = await self._admit(self._record(request_id, request, route, client_id), route)
+        journal = await self._admit(self._record(request_id, request, route, client_id, ask), route)
         try:
-            await Serving(self._parts, self._retries, request, sink, journal, route).go()
+            await Serving(self._parts, self._retries, request, sink, journal, route, ask).go()
         finally:
             self._in_background(journal.flush())
 
@@ -131,7 +144,9 @@ class Coordinator:
             async with asyncio.timeout(LAST_WORD_WITHIN):
                 await sink.end(stream_error(error))
 
-    def _record(self, request_id: str, request: ClientRequest, route: Route, client_id: str | None) -> Record:
+    def _record(
+        self, request_id: str, request: ClientRequest, route: Route, client_id: str | None, ask: Ask | None
+    ) -> Record:
         now = self._parts.clock.now()
         return Record(
             id=request_id,
@@ -150,6 +165,7 @@ class Coordinator:
             created_at=now,
             updated_at=now,
             timings={State.ACCEPTED.value: now},
+            speech=Speech.OFF if ask is None else Speech.WAITING,
         )
 
     async def _admit(self, record: Record, route: Route) -> Journal:

@@ -17,7 +17,7 @@ from common.clock import Clock
 from common.errors import StoreUnavailable
 from common.ids import IdSource
 from gateway.dispatch.route import Route
-from gateway.lifecycle import LIVE, Effect, Event, Record, step
+from gateway.lifecycle import LIVE, Effect, Event, Record, speech_step, step
 from gateway.store.port import Applied, Load, Outcome, Store, Transition
 from gateway.telemetry import Metrics
 
@@ -46,8 +46,11 @@ class Journal:
         self.began = clock.monotonic()
         """When the request was admitted."""
         self.state = record.state
+        self.speech = record.speech
         self._version = record.version
         self._loads = dict(loads)
+        self._beside: dict[str, Load] = {}
+        """Places beside those of the legs, by engine."""
         self._store = store
         self._clock = clock
         self._ids = ids
@@ -80,8 +83,21 @@ class Journal:
                 self._free(effect)
             else:
                 left.append(effect)
+        if not self.live:
+            for engine in list(self._beside):
+                self.leave(engine)
         self._write_soon()
         return left
+
+    def enter(self, load: Load) -> None:
+        """A place beside those of the legs, written with the next transition. It ends with `leave` or the request."""
+        self._beside[load.engine] = load
+        self._entered.append(load)
+
+    def leave(self, engine: str) -> None:
+        """Gives such a place back, with the next transition. Safe to call again."""
+        if load := self._beside.pop(engine, None):
+            self._give_back(load)
 
     def begin_again(self, route: Route, loads: Mapping[Effect, Load]) -> Sequence[Effect]:
         """`retried`, and the places of the next attempt in place of those of the last one. Returns as `fire` does."""
@@ -111,6 +127,9 @@ class Journal:
 
     def _step(self, event: Event, fields: Mapping[str, Any]) -> tuple[Transition, Sequence[Effect]]:
         to, effects = step(self.state, event)
+        speech = speech_step(self.speech, event)
+        if speech is not self.speech:
+            fields = {"speech": speech, **fields}
         transition = Transition(
             request_id=self.record.id,
             op_id=self._ids.op_id(),
@@ -120,14 +139,16 @@ class Journal:
             at=self._clock.now(),
             fields=fields,
         )
-        self.state = to
+        self.state, self.speech = to, speech
         self._version += 1
         return transition, effects
 
     def _free(self, effect: Effect) -> None:
         load = self._loads.pop(effect, None)
-        if load is None:
-            return
+        if load is not None:
+            self._give_back(load)
+
+    def _give_back(self, load: Load) -> None:
         if load in self._entered:
             self._entered.remove(load)  # not written yet: nothing to free there
         else:

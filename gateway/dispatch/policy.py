@@ -5,6 +5,7 @@
 | `on_prefill_failure` | prefill did not answer, or answered with a fault of its own | `retry`, `local`, `fail` |
 | `on_handoff_missing` | prefill answered without a usable handoff, or that ran out | the same |
 | `on_decode_failure` | decode failed before its first byte had gone on to the client | `retry`, `fail` |
+| `on_speech_failure` | a Talker or a Code2Wav failed, whatever had gone on to the client | `retry`, `fail` |
 
 `retry` is another attempt with another prefill and handoff, on other engines where there are some. `local` gives the
 whole request to a decode engine, counted as unsplit. A 4xx is the request's fault: the client's answer at once.
@@ -46,6 +47,7 @@ class Policies:
     on_handoff_missing: Policy = Policy.RETRY
     on_decode_failure: Policy = Policy.RETRY
     attempts: int = 3
+    on_speech_failure: Policy = Policy.RETRY
 
     def of(self, part: Part) -> Policy:
         if part is Part.PREFILL:

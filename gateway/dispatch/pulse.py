@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from common.clock import Clock
-from common.tasks import end
+from common.tasks import Background
 
 BEAT = 0.1
 """Seconds between two signs of life."""
@@ -25,16 +25,14 @@ class Pulse:
         self._last: float | None = None
         self._stood: tuple[float, float] | None = None
         """The latest standstill: from the last sign of life before it, to the first one after it."""
-        self._task: asyncio.Task[None] | None = None
+        self._task = Background(self._run)
 
     async def start(self) -> None:
         self.beat()
-        self._task = asyncio.create_task(self._run())
+        self._task.start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            await end(self._task)
-            self._task = None
+        await self._task.stop()
 
     def beat(self) -> None:
         """One sign of life."""

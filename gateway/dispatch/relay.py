@@ -19,6 +19,8 @@ _SSE = (
     (b"x-accel-buffering", b"no"),  # asks proxies in between not to collect what must flow
 )
 
+JSON = ((b"content-type", b"application/json"),)
+
 _USAGE = b'"usage"'
 
 Started = Callable[[], None]
@@ -83,5 +85,5 @@ async def relay_unary(
     answer = unary_answer(engine.id, await reply.read(), await cached_tokens())
     started()
     length = str(len(answer.body)).encode()
-    await sink.start(200, ((b"content-type", b"application/json"), (b"content-length", length)))
+    await sink.start(200, (*JSON, (b"content-length", length)))
     return Ending(answer.usage, answer.body)

@@ -55,15 +55,16 @@ class Router:
     def split(self, request: ClientRequest, attempt: int = 1, tried: frozenset[str] = frozenset()) -> Route:
         """Raises NoRoutableEngine."""
         candidates = self._fleet.candidates()
-        prefill = self._picker.pick(candidates, Wish(Role.PREFILL, request.model, tried=tried)).engine
-        wish = Wish(Role.DECODE, request.model, other_than=prefill.id, tried=tried)
+        heard = request.speaks
+        prefill = self._picker.pick(candidates, Wish(Role.PREFILL, request.model, tried=tried, heard=heard)).engine
+        wish = Wish(Role.DECODE, request.model, other_than=prefill.id, tried=tried, heard=heard)
         return Route(attempt, self._picker.pick(candidates, wish).engine, prefill)
 
     def whole(
         self, request: ClientRequest, reason: str, attempt: int = 1, tried: frozenset[str] = frozenset()
     ) -> Route:
         """All of it on one decode engine. Raises NoRoutableEngine."""
-        wish = Wish(Role.DECODE, request.model, tried=tried)
+        wish = Wish(Role.DECODE, request.model, tried=tried, heard=request.speaks)
         return Route(attempt, self._picker.pick(self._fleet.candidates(), wish).engine, unsplit=reason)
 
     def _split_or_local(self, request: ClientRequest) -> Route:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from gateway.dispatch.policy import (
 from gateway.dispatch.relay import Ending
 from gateway.dispatch.route import Route, Router
 from gateway.dispatch.sink import Sink
+from gateway.dispatch.speech import Ask
 from gateway.fleet import Fleet
 from gateway.lifecycle import Event, State
 from gateway.wire import ClientRequest
@@ -52,42 +53,56 @@ class Retries:
 @dataclass(slots=True)
 class Suspicion:
     """Failures that may be the request's own fault: an engine is blamed once another did what it could not, and once
-    for one request."""
+    for one request. A decode that then did it with another's KV was not to blame: the first prefill was."""
 
     fleet: Fleet
-    held: list[EngineError] = field(default_factory=list)
+    held: list[tuple[EngineError, str | None]] = field(default_factory=list)
+    """Each with the prefill engine of its attempt."""
     blamed: set[str] = field(default_factory=set)
 
-    def raised(self, error: EngineError, *, midway: bool) -> None:
+    def raised(self, error: EngineError, prefill: str | None, *, midway: bool) -> None:
         if not may_help(error) or isinstance(error, HandoffExpired):
             return
         if midway or is_the_engines(error):
-            self._blame(error)
+            self._blame(error.engine, error.message)
         else:
-            self.held.append(error)
+            self.held.append((error, prefill))
 
-    def answered(self) -> None:
+    def answered(self, decode: str) -> None:
         """The request has its answer, so what failed before was the engines' fault."""
-        for error in self.held:
-            self._blame(error)
+        for error, prefill in self.held:
+            if error.engine != decode:
+                self._blame(error.engine, error.message)
+            elif prefill is not None:
+                self._blame(prefill, f"{decode} could not decode what it had prefilled: {error.message}")
 
-    def _blame(self, error: EngineError) -> None:
-        if error.engine not in self.blamed:
-            self.blamed.add(error.engine)
-            self.fleet.failed(error.engine, error.message)
+    def _blame(self, engine: str, fault: str) -> None:
+        if engine not in self.blamed:
+            self.blamed.add(engine)
+            self.fleet.failed(engine, fault)
 
 
 class Serving:
     def __init__(
-        self, parts: Parts, retries: Retries, request: ClientRequest, sink: Sink, journal: Journal, route: Route
+        self,
+        parts: Parts,
+        retries: Retries,
+        request: ClientRequest,
+        sink: Sink,
+        journal: Journal,
+        route: Route,
+        ask: Ask | None = None,
     ) -> None:
         self._parts = parts
         self._retries = retries
         self._request = request
         self._sink = sink
         self._journal = journal
-        self._attempt = Attempt(parts, request, sink, journal, route)
+        self._ask = ask
+        self._attempt = Attempt(parts, request, sink, journal, route, ask)
         self._tried: frozenset[str] = frozenset()
+        self._undecodable: frozenset[str] = frozenset()
+        """Prefill engines of attempts in which decode failed: it may have been for want of their KV."""
         self._suspicion = Suspicion(parts.fleet)
 
     async def go(self) -> None:
@@ -128,13 +143,13 @@ class Serving:
             except EngineError as error:
                 part = part_of(error, self._prefill)
                 if part is not Part.DECODE or self._prefill_is_there():
-                    self._suspicion.raised(error, midway=self._sink.started)
+                    self._suspicion.raised(error, self._prefill, midway=self._sink.started)
                 route = None if self._sink.started else self._next(part, error)
                 if route is None:
                     raise
                 await self._begin_again(part, error, route)
             else:
-                self._suspicion.answered()
+                self._suspicion.answered(self._attempt.route.decode.id)
                 return ending
 
     @property
@@ -144,7 +159,7 @@ class Serving:
 
     def _prefill_is_there(self) -> bool:
         """A decode whose prefill has died fails too, after a while, because the KV does not come."""
-        return self._prefill is None or self._parts.fleet.members[self._prefill].up
+        return self._prefill is None or self._parts.fleet.is_up(self._prefill)
 
     def _next(self, part: Part, error: EngineError) -> Route | None:
         """The next attempt's engines; None if there is to be none."""
@@ -154,7 +169,7 @@ class Serving:
             return None
         if not isinstance(error, HandoffExpired):
             self._tried |= {error.engine}
-        for tried in (self._tried, frozenset[str]()) if may_pass(error) else (self._tried,):
+        for tried in self._untried(part, error):
             try:
                 route = self._route(part, policy, number + 1, tried)
             except NoRoutableEngine:
@@ -164,6 +179,16 @@ class Serving:
             self._parts.metrics.retries_denied.inc()
             return None
         return None
+
+    def _untried(self, part: Part, error: EngineError) -> Iterator[frozenset[str]]:
+        """Which engines the next attempt must do without: the best choice first, then what is left where it leaves
+        nobody for a leg."""
+        yield self._tried
+        if may_pass(error):
+            yield frozenset()
+        if part is Part.DECODE and self._prefill is not None and not is_the_engines(error):
+            self._undecodable |= {self._prefill}
+            yield self._tried - {error.engine} | self._undecodable
 
     def _route(self, part: Part, policy: Policy, number: int, tried: frozenset[str]) -> Route:
         router, unsplit = self._retries.router, self._attempt.route.unsplit
@@ -185,7 +210,7 @@ class Serving:
         self._attempt.close()
         for load in loads.values():
             self._parts.fleet.enter(load.engine)
-        self._attempt = Attempt(self._parts, self._request, self._sink, self._journal, route)
+        self._attempt = Attempt(self._parts, self._request, self._sink, self._journal, route, self._ask)
         await asyncio.sleep(FIRST_PAUSE * 2 ** (route.attempt - 2) * self._retries.jitter())
         self._journal.fire(Event.DECODE_SENT if route.prefill is None else Event.PREFILL_SENT)
 

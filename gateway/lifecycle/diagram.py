@@ -1,8 +1,9 @@
-"""Draws the table as a Mermaid state diagram, for the docs: `python -m gateway.lifecycle.diagram`."""
+"""Draws the tables as Mermaid state diagrams, for the docs: `python -m gateway.lifecycle.diagram`."""
 
 from __future__ import annotations
 
-from gateway.lifecycle.states import TERMINAL, State
+from gateway.lifecycle.speech import SPEECH
+from gateway.lifecycle.states import TERMINAL, Speech, State
 from gateway.lifecycle.table import TABLE
 
 
@@ -16,5 +17,12 @@ def mermaid() -> str:
     return "\n".join(lines)
 
 
+def speech_mermaid() -> str:
+    """The same of the speech axis."""
+    lines = ["stateDiagram-v2", f"    [*] --> {Speech.OFF.value}", f"    [*] --> {Speech.WAITING.value}"]
+    lines += [f"    {speech.value} --> {to.value}: {event.value}" for (speech, event), to in SPEECH.items()]
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
-    print(mermaid())
+    print(f"{mermaid()}\n\n{speech_mermaid()}")

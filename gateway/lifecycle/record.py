@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.lifecycle.states import LIVE, State
+from gateway.lifecycle.states import LIVE, Speech, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,17 @@ class Record:
     usage: Mapping[str, Any] | None = None
     error: Mapping[str, Any] | None = None
     """`{status, type, code, message}` of a failed request."""
+
+    speech: Speech = Speech.OFF
+    talker: str | None = None
+    code2wav: str | None = None
+    conditioning: Sequence[str] | None = None
+    """References to what the Thinker's engines tell the Talker of this request."""
+
+    @property
+    def engines(self) -> list[str]:
+        """All that it has a place on, or had."""
+        return [e for e in (self.prefill, self.decode, self.talker, self.code2wav) if e is not None]
 
     @property
     def live(self) -> bool:

@@ -26,6 +26,19 @@ LIVE = frozenset({State.ACCEPTED, State.PREFILLING, State.PREFILLED, State.DECOD
 TERMINAL = frozenset(State) - LIVE
 
 
+class Speech(StrEnum):
+    """The spoken side of an answer, beside its state."""
+
+    OFF = "off"
+    """Nobody asked for sound."""
+    WAITING = "waiting"
+    """Asked for, and nothing of it has been heard yet."""
+    SPEAKING = "speaking"
+    DONE = "done"
+    FAILED = "failed"
+    """It ended before its end, by itself or with its request."""
+
+
 class Event(StrEnum):
     PREFILL_SENT = "prefill_sent"
     PREFILL_DONE = "prefill_done"
@@ -38,6 +51,16 @@ class Event(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     EXPIRED = "expired"
+    SPEECH_STARTED = "speech_started"
+    """The first sound of the answer is here."""
+    SPEECH_RESUMED = "speech_resumed"
+    """A Talker or a Code2Wav was lost, and another goes on from the sample that was reached."""
+    SPEECH_DONE = "speech_done"
+    SPEECH_FAILED = "speech_failed"
+    """No sound follows. The text goes on to its own end."""
+
+
+SPEECH_EVENTS = frozenset({Event.SPEECH_STARTED, Event.SPEECH_RESUMED, Event.SPEECH_DONE, Event.SPEECH_FAILED})
 
 
 class Effect(StrEnum):

@@ -5,6 +5,7 @@ Split, concurrent:  decode_sent comes before prefill_done.
 Unsplit:            accepted, decode_sent, completed.
 
 An attempt that fails before the client has a byte may be followed by another: `retried` leads back to accepted.
+Speech runs beside decode and moves no state: what it does itself is `speech.py`'s table.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from common.errors import IllegalTransition
-from gateway.lifecycle.states import Effect, Event, State
+from gateway.lifecycle.states import SPEECH_EVENTS, Effect, Event, State
 
 Row = tuple[State, tuple[Effect, ...]]
 
@@ -37,6 +38,7 @@ TABLE: Mapping[tuple[State, Event], Row] = MappingProxyType(
         (State.PREFILLED, Event.DECODE_SENT): (State.DECODING, ()),
         (State.DECODING, Event.PREFILL_DONE): (State.DECODING, (Effect.FREE_PREFILL,)),
         (State.DECODING, Event.COMPLETED): (State.FINISHED, _FREE),
+        **{(State.DECODING, event): (State.DECODING, ()) for event in Event if event in SPEECH_EVENTS},
         **{(state, Event.RETRIED): (State.ACCEPTED, _ON_END[state]) for state in _BUSY},
         **{(state, event): (end, effects) for state, effects in _ON_END.items() for event, end in _ENDS.items()},
     }

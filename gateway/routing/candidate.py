@@ -25,9 +25,11 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What one leg of one request needs. `other_than` is an engine's id that will not do: an engine of role `both`
-    must not hand KV to itself. `tried` are engines that failed at this request before."""
+    must not hand KV to itself. `tried` are engines that failed at this request before. `heard` is whether a Talker must
+    hear what the engine computes."""
 
     leg: Role
     model: str
     other_than: str | None = None
     tried: frozenset[str] = frozenset()
+    heard: bool = False

@@ -17,6 +17,10 @@ def model(candidate: Candidate, wish: Wish) -> bool:
     return wish.model in candidate.models
 
 
+def heard(candidate: Candidate, wish: Wish) -> bool:
+    return not wish.heard or candidate.engine.channel is not None
+
+
 def up(candidate: Candidate, wish: Wish) -> bool:
     return candidate.up
 

@@ -14,6 +14,7 @@ FILTERS: tuple[tuple[str, filters.Filter], ...] = (
     ("is another than the prefill engine", filters.another),
     ("serves this model", filters.model),
     ("answers its health checks", filters.up),
+    ("tells a Talker what it computes", filters.heard),
     ("is not draining", filters.not_draining),
     ("is left that has not failed at this request", filters.untried),
 )

@@ -17,6 +17,10 @@ by label on the hot path more than once a request, and nothing is counted per to
 | `duet_handoffs_held` | it stays high | abandoned KV fills prefill's blocks: shorten the lease |
 | `duet_engine_failures_total{engine}` | one stands out | the engine's log says why |
 | `duet_breaker_opened_total{engine}` | it grows | the engine fails at requests though it answers its health checks |
+| `duet_speech_total{outcome}` | `failed` grows | `/admin/requests` names the error of each; the text was good |
+| `duet_first_audio_seconds` | first sounds are late | beyond `duet_ttft_seconds` it is Talker and Code2Wav |
+| `duet_speech_retries_total{after}` | it grows | `talker` or `code2wav` engines fail in mid-speech |
+| `duet_audio_bytes_total` | it stands still under load | no sound reaches clients; s16le, before any encoding |
 | `duet_errors_total{code}` | it grows | the code is the one that clients saw |
 | `duet_engine_up{engine,role}` | 0 | the engine does not answer `/health`, or serves no model |
 | `duet_engine_load{engine}` | uneven | requests in flight of all replicas, as the store counts them |
@@ -66,6 +70,12 @@ class Metrics:
         )
         self.breaker_opened = Counter("duet_breaker_opened", "How often a breaker opened", ["engine"], registry=r)
         self.abandoned = Counter("duet_handoffs_abandoned", "KV that waited at prefill for nobody", registry=r)
+        self.speech = Counter("duet_speech", "Spoken answers by outcome", ["outcome"], registry=r)
+        self.first_audio = Histogram(
+            "duet_first_audio_seconds", "From admission to the first sound", buckets=_LONG, registry=r
+        )
+        self.speech_retries = Counter("duet_speech_retries", "Speech that went on elsewhere", ["after"], registry=r)
+        self.audio_bytes = Counter("duet_audio_bytes", "Sound that came from Code2Wav", registry=r)
         self.errors = Counter("duet_errors", "Errors that clients saw, by code", ["code"], registry=r)
         self.engine_up = Gauge("duet_engine_up", "1 if the engine is routable", ["engine", "role"], registry=r)
         self.engine_load = Gauge("duet_engine_load", "Requests in flight, all replicas", ["engine"], registry=r)

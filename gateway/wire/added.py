@@ -5,6 +5,8 @@
 | `kv_transfer_params` | both | the connector's routing metadata | stripped, null or not |
 | `kv_transfer_params.prompt_token_ids` | decode | decode sees the very tokens that were prefilled | never returned |
 | `return_token_ids` | prefill | so that prefill's reply has those tokens | prefill's reply never reaches a client |
+| `uuid` of media behind a URL | both | both engines know what they download under one name | never returned |
+| `vllm_xargs.duet_conditioning`, `cache_salt` | both, if spoken | a Talker hears the engine | never returned |
 | `x-request-id` header | both | an id that no other attempt or leg has | stands in the answer's `id` |
 
 What clients send under these names reaches no engine:
@@ -13,6 +15,7 @@ What clients send under these names reaches no engine:
 | --- | --- |
 | `kv_transfer_params`, `ec_transfer_params` | they steer transfers between engines, and a made-up value can kill one |
 | the same names in `vllm_xargs` | vLLM reads them there too, of whatever type |
+| `duet_conditioning`, `duet_speech` in `vllm_xargs` | our engines name streams by them: a client could name another's |
 | `request_id` | vLLM ends a refused transfer under this id: a client could name another's request |
 
 Kept, because people rightly use them and engines guard them by settings of their own: `priority`, `cache_salt`,
@@ -24,5 +27,7 @@ from __future__ import annotations
 
 STEERING = frozenset({"kv_transfer_params", "ec_transfer_params"})
 """Top-level fields that are the engines' business: in no body of a client, in no reply to one."""
+XARGS_DROPPED = STEERING | {"duet_conditioning", "duet_speech"}
+"""Names in `vllm_xargs` of clients that reach no engine."""
 DROPPED = STEERING | {"request_id"}
 """Top-level fields of clients that reach no engine."""

@@ -20,7 +20,8 @@ chat template arguments, media, documents, truncation, and every field that is n
 | `echo`, `return_prompt_text` | dropped | the prompt's text in a reply that nobody reads |
 | `return_token_ids` | true, or dropped | true where decode takes the prompt's ids (`takes_prompt_ids`) |
 
-Decode gets the client's body, byte for byte in each field, and the connector's parameters.
+Decode gets the client's body, byte for byte in each field that `added.py` does not name, and the connector's
+parameters.
 """
 
 from __future__ import annotations

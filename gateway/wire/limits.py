@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from common.errors import BadRequest
 from gateway.wire.request import CHAT, ClientRequest, shown
 
+_EXTRA = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
+_SEED = msgspec.json.Decoder(Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)])
 _TRUTHS = frozenset({"true", "false", "t", "f", "yes", "no", "y", "n", "on", "off", "1", "0"})
 
 
@@ -31,6 +33,24 @@ def check_fields(request: ClientRequest) -> None:
             good = False
         if not good:
             raise BadRequest(f"{name} is {shown(raw)}; expected {expected}", param=name)
+    _check_codec_seed(request)
+
+
+def _check_codec_seed(request: ClientRequest) -> None:
+    """The one extra argument that our own runner reads as a number, at a place where an exception ends its engine.
+    Extra arguments that are no object the engine refuses itself."""
+    try:
+        extra = _EXTRA.decode(request.fields.get("vllm_xargs", b"null")) or {}
+    except (msgspec.DecodeError, RecursionError):
+        return
+    raw = extra.get("tts_local_seed", msgspec.Raw(b"null"))
+    if bytes(raw) == b"null":
+        return
+    name = "vllm_xargs.tts_local_seed"
+    try:
+        _SEED.decode(raw)
+    except msgspec.DecodeError:
+        raise BadRequest(f"{name} is {shown(raw)}; expected an integer of 64 bits", param=name) from None
 
 
 def check_budget(request: ClientRequest, max_model_len: int | None) -> None:

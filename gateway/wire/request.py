@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from common.errors import BadRequest, MalformedBody, NotJson
-from gateway.wire.added import DROPPED, STEERING
+from gateway.wire.added import DROPPED, XARGS_DROPPED
+from gateway.wire.modalities import wants_audio
 from gateway.wire.parts import media_kinds
 from gateway.wire.shape import MAX_FIELDS, check_shape
 
@@ -29,7 +30,8 @@ class ClientRequest:
     """`fields` are in the client's order, without those that no engine may see (`added.DROPPED`).
 
     A field that came twice counts as its last value, as engines read it. `include_usage` is whether a stream ends
-    with a usage event, `media` what a chat's messages have in them besides text (`parts.media_kinds`).
+    with a usage event, `media` what a chat's messages have in them besides text (`parts.media_kinds`), `speaks` whether
+    the answer is wanted as sound too.
     """
 
     endpoint: str
@@ -38,6 +40,7 @@ class ClientRequest:
     stream: bool
     include_usage: bool
     media: frozenset[str] = frozenset()
+    speaks: bool = False
 
     def given(self, name: str) -> bool:
         """Whether a field is there and is not null."""
@@ -77,7 +80,8 @@ def parse(endpoint: str, body: bytes, content_type: bytes | None = None) -> Clie
         name = _PROMPT[endpoint][0]
         raise BadRequest(f"{name} is missing; expected it for {endpoint}", param=name)
     media = media_kinds(bytes(fields["messages"])) if endpoint == CHAT else frozenset()
-    return ClientRequest(endpoint, fields, model, stream, _include_usage(fields, stream), media)
+    speaks = wants_audio(fields, chat=endpoint == CHAT)
+    return ClientRequest(endpoint, fields, model, stream, _include_usage(fields, stream), media, speaks)
 
 
 def _expect_json(content_type: bytes | None) -> None:
@@ -136,6 +140,6 @@ def _without_steering(raw: msgspec.Raw) -> msgspec.Raw:
         extra = _FIELDS.decode(raw)
     except msgspec.DecodeError:
         return raw  # no object: the engine says so
-    if STEERING.isdisjoint(extra):
+    if XARGS_DROPPED.isdisjoint(extra):
         return raw
-    return msgspec.Raw(msgspec.json.encode({k: v for k, v in extra.items() if k not in STEERING}))
+    return msgspec.Raw(msgspec.json.encode({k: v for k, v in extra.items() if k not in XARGS_DROPPED}))

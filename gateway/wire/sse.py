@@ -69,7 +69,7 @@ class EventStream:
     def complete(self) -> bool:
         """Whether the answer had its end, to judge by its last events, though `[DONE]` did not come. Of several choices
         one cannot tell, so they count as cut."""
-        choices = [choice for event in _payloads(b"".join(self._latest)) for choice in _choices(event)]
+        choices = [choice for event in payloads(b"".join(self._latest)) for choice in _choices(event)]
         ended = bool(choices) and choices[-1].finish_reason is not None and not any(c.index for c in choices)
         return ended and not self._rest and self.error is None
 
@@ -163,7 +163,7 @@ class _Event(msgspec.Struct):
 
 def says_nothing(events: bytes) -> bool:
     """Whether these whole events only open an answer: comments, and chunks that name a role and say nothing."""
-    return all(_is_opening(payload) for payload in _payloads(events))
+    return all(_is_opening(payload) for payload in payloads(events))
 
 
 def _is_opening(payload: bytes) -> bool:
@@ -181,7 +181,7 @@ def _choices(payload: bytes) -> list[_Said]:
         return []
 
 
-def _payloads(events: bytes) -> list[bytes]:
+def payloads(events: bytes) -> list[bytes]:
     """The data of each event that has any."""
     found = []
     for event in _END.split(events):

@@ -21,3 +21,20 @@ def with_cached_tokens(usage: Usage, cached: int | None) -> Usage | None:
     if kept.get("cached_tokens") == cached:
         return None
     return {**usage, "prompt_tokens_details": {**kept, "cached_tokens": cached}}
+
+
+def with_audio_tokens(usage: Usage, frames: int) -> Usage:
+    """The usage with the codec frames of the answer's sound, as OpenAI counts them: a part of the completion."""
+    details = usage.get("completion_tokens_details")
+    text = usage.get("completion_tokens") or 0
+    told = {
+        **(details if isinstance(details, Mapping) else {}),
+        "audio_tokens": frames,
+        "text_tokens": text,
+    }
+    return {
+        **usage,
+        "completion_tokens": text + frames,
+        "total_tokens": (usage.get("total_tokens") or 0) + frames,
+        "completion_tokens_details": told,
+    }

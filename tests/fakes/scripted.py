@@ -26,6 +26,8 @@ CHAT = "/v1/chat/completions"
 PROMPT_IDS = [1, 2, 3, 4, 5]
 """What every prompt becomes."""
 CREATED = 1_700_000_000
+CHANNEL = "duet+ipc:///nowhere/rows"
+"""Where a Talker would hear these engines; they tell it nothing."""
 MAX_LEN = 4096
 _PIECE = 7
 """Characters of a streamed piece."""
@@ -78,6 +80,8 @@ class Scripted:
             return json_reply({})
         if seen.path == "/v1/models":
             return json_reply(shapes.models(self.model, MAX_LEN, CREATED))
+        if seen.path == "/duet/identity":
+            return json_reply({"stage": "thinker", "channel": CHANNEL})
         if seen.path != CHAT:
             return _refused(Refusal(404, f"no script for {seen.path}"))
         head = Head(True, f"chatcmpl-{seen.headers['x-request-id']}", self.model, CREATED)

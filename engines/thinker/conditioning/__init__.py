@@ -10,11 +10,10 @@ form.
 | `listen.py` | hidden states out of vLLM's model |
 | `mixin.py` | where it takes hold of the runner |
 | `cpu.py`, `gpu.py` | the classes for `--worker-cls` |
-| `launch.py` | what is added to a Thinker's start |
 | `sides.py` | the rows of both sides of a split, joined; for models that read all of them |
 
-Qwen3-Omni's Talker reads ids, and hidden states of sound; that is what is sent. `DUET_CONDITIONING=all` sends the
-embedding and hidden state of every position.
+`duet engine thinker --channel …` starts such an engine. Qwen3-Omni's Talker reads ids, and hidden states of sound; that
+is what is sent. `DUET_CONDITIONING=all` sends the embedding and hidden state of every position.
 """
 
 from engines.thinker.conditioning.telling import ARGUMENT

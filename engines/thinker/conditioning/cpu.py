@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from engines.runner.cpu import PhaseCPURunner, PhaseCPUWorker
-from engines.seeded import SeededDraws
 from engines.thinker.conditioning.mixin import ConditioningMixin
 
 
-class ThinkerCPURunner(ConditioningMixin, SeededDraws, PhaseCPURunner):
+class ThinkerCPURunner(ConditioningMixin, PhaseCPURunner):
     """The phase-aware runner for CPUs, with conditioning."""
 
 
 class ThinkerCPUWorker(PhaseCPUWorker):
     runner = ThinkerCPURunner
+    publishes = "thinker"

@@ -12,3 +12,4 @@ class ThinkerGPURunner(ConditioningMixin, PhaseGPURunner):
 
 class ThinkerGPUWorker(PhaseGPUWorker):
     runner = ThinkerGPURunner
+    publishes = "thinker"

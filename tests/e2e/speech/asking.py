@@ -1,4 +1,4 @@
-"""One request through all three engines, as a gateway asks it: ids over HTTP, rows and codes over the channel."""
+"""One request through all four engines, as a gateway asks it: ids over HTTP, rows and codes over the channel."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ import httpx
 
 from common.channel import Frame, Puller, Reference
 from tests.contract.talker.oracle import FRAMES, SPEAKER, Case
-from tests.e2e.speech.conftest import Stage, Stages
+from tests.e2e.speech.stages import Stage, Stages
 
 GREEDY = {"temperature": 0.0, "speaker": SPEAKER, "max_frames": FRAMES}
 
 
 @dataclass(frozen=True)
 class Answer:
-    """`events` are those of the speech endpoint, `codes` `[frames][16]`."""
+    """`events` are those of the speech endpoint, `codes` `[frames][16]`, `heard` samples in [-1, 1] at 24 kHz."""
 
     prompt: list[int]
     said: list[int]
     events: list[dict[str, Any]]
     codes: list[list[int]]
+    heard: Any
     prefill: Reference
     decode: Reference
 
@@ -36,13 +37,15 @@ async def answer(stages: Stages, case: Case, name: str, **speech: Any) -> Answer
     prefilled = await _leg(stages.prefill, case, first, 1, {"do_remote_decode": True, "do_remote_prefill": False})
     streams = stages.prefill.stream(first, "thinker"), stages.decode.stream(second, "thinker")
     body = {"request_id": name, "conditioning": [str(stream) for stream in streams], **GREEDY, **speech}
-    decoded, events, codes = await asyncio.gather(
+    spoken_at = stages.talker.stream(name, "talker")
+    decoded, events, codes, heard = await asyncio.gather(
         _leg(stages.decode, case, second, case.tokens, prefilled["kv_transfer_params"]),
         spoken(stages.talker, body),
-        codes_of(stages.talker.stream(name, "talker")),
+        codes_of(spoken_at),
+        hear(stages, spoken_at),
     )
     said = decoded["choices"][0]["token_ids"]
-    return Answer(decoded["prompt_token_ids"], said, events, codes, *streams)
+    return Answer(decoded["prompt_token_ids"], said, events, codes, heard, *streams)
 
 
 async def spoken(talker: Stage, body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -53,6 +56,17 @@ async def spoken(talker: Stage, body: dict[str, Any]) -> list[dict[str, Any]]:
     *lines, last, end = reply.text.split("\n\n")
     assert (last, end) == ("data: [DONE]", "")
     return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+
+async def hear(stages: Stages, codes: Reference, from_sample: int = 0) -> Any:
+    """What Code2Wav makes of a stream of codes: float64 `[samples]` in [-1, 1]."""
+    import numpy as np
+
+    async with httpx.AsyncClient(timeout=300) as client:
+        body = {"codes": str(codes), "from_sample": from_sample}
+        reply = await client.post(f"{stages.code2wav.url}/v1/code2wav", json=body)
+    assert reply.status_code == 200, reply.text
+    return np.frombuffer(reply.content, "<i2") / 32767
 
 
 async def codes_of(stream: Reference) -> list[list[int]]:

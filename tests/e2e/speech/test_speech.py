@@ -1,4 +1,4 @@
-"""Prefill and decode on two engines, rows over the channel, a Talker: what is said and spoken is transformers' own."""
+"""Prefill and decode on two engines, a Talker, Code2Wav: what is said, spoken and heard is transformers' own."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from common.channel import Publisher, StreamFailed
 from common.channel.reference import Key
 from common.conditioning import STAGE, frame_rows
 from tests.contract.talker.oracle import Case
-from tests.e2e.speech.asking import GREEDY, Answer, answer, codes_of, frames_of, speaking, spoken
-from tests.e2e.speech.conftest import Stages
+from tests.e2e.speech.asking import GREEDY, Answer, answer, codes_of, frames_of, hear, speaking, spoken
+from tests.e2e.speech.stages import Stage, Stages
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 KEY = Key("by-hand", STAGE)
+CLOSE = 1e-3
+"""Of full scale."""
 SOUND = 4
 """The first of the cases with sound."""
 
@@ -47,10 +49,49 @@ async def test_tokens_and_codes_are_transformers_own(stages: Stages) -> None:
     assert told == {at: (case.prompt, case.said) for at, case in enumerate(stages.oracle)}
     assert {at: got.codes for at, got in enumerate(answers)} == {at: c.codes for at, c in enumerate(stages.oracle)}
     for got, case in zip(answers, stages.oracle, strict=True):
+        assert len(got.heard) == len(case.codes) * 1920 - 555
         first, last = got.events[0], got.events[-1]
         assert (first["type"], last["type"], last["frames"]) == ("started", "done", len(case.codes))
         counts = [event["frames"] for event in got.events if event["type"] == "frames"]
         assert counts == sorted(set(counts))
+
+
+async def test_what_is_heard_is_one_full_pass_over_the_codes(stages: Stages) -> None:
+    """While the codes are made, in chunks; and again from the stream of codes that is whole by now."""
+    import numpy as np
+
+    case = stages.oracle[SOUND]
+    got = await answer(stages, case, "heard")
+    whole = stages.whole(case.codes)
+    assert len(got.heard) == len(whole) == len(case.codes) * 1920 - 555
+    assert np.isfinite(got.heard).all()
+    assert np.abs(got.heard - whole).max() < CLOSE
+    assert whole.std() > 0.05, "silence would be equal too"
+    joins = [frames * 1920 - 555 - 1 for frames in (4, 29) if frames < len(case.codes)]
+    jumps, full = np.abs(np.diff(got.heard)), np.abs(np.diff(whole))
+    assert joins
+    assert np.abs(jumps[joins] - full[joins]).max() < 2 * CLOSE
+    rest = await hear(stages, stages.talker.stream("heard", "talker"), from_sample=9001)
+    assert len(rest) == len(got.heard) - 9001
+    assert np.abs(rest - got.heard[9001:]).max() < CLOSE
+
+
+async def test_every_stage_tells_who_it_is_and_where_it_publishes(stages: Stages) -> None:
+    expected = {"prefill": "thinker", "decode": "thinker", "talker": "talker", "code2wav": "code2wav"}
+    told = {}
+    async with httpx.AsyncClient(timeout=60) as client:
+        for name in expected:
+            stage = getattr(stages, name)
+            engine = stage.engine if isinstance(stage, Stage) else stage
+            told[name] = (await client.get(f"{engine.url}/duet/identity")).json()
+            channel = f"duet+{stage.channel}" if isinstance(stage, Stage) else None
+            assert told[name].get("channel") == channel
+    assert [name for name in told if "speakers" in told[name]] == ["talker"]
+    assert {name: identity["stage"] for name, identity in told.items()} == expected
+    assert {identity["model"] for identity in told.values()} == {"tiny"}
+    assert len({frozenset(identity) - {"channel", "speakers"} for identity in told.values()}) == 1, (
+        "all have the same fields"
+    )
 
 
 async def test_what_the_thinkers_told_is_what_was_computed(stages: Stages) -> None:

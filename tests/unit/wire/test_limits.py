@@ -60,6 +60,21 @@ def test_what_an_engine_reads_loosely_passes(endpoint: str, name: str, value: An
     check_fields(request_of(endpoint, **{name: value}))
 
 
+@pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize("seed", ["many", "5", 1.5, 2**63, -(2**63) - 1, 10**40, True, [1], {}])
+def test_a_seed_that_would_end_an_engine_is_named(endpoint: str, seed: Any) -> None:
+    with pytest.raises(BadRequest, match=r"vllm_xargs\.tts_local_seed is .*; expected an integer") as caught:
+        check_fields(request_of(endpoint, vllm_xargs={"a": 1, "tts_local_seed": seed}))
+    assert caught.value.param == "vllm_xargs.tts_local_seed"
+
+
+@pytest.mark.parametrize(
+    "extra", [None, {}, 5, [1], {"a": "x"}, *({"tts_local_seed": seed} for seed in (None, 0, 2**63 - 1, -(2**63)))]
+)
+def test_other_extra_arguments_are_the_engines_business(extra: Any) -> None:
+    check_fields(request_of(CHAT, vllm_xargs=extra))
+
+
 @pytest.mark.parametrize(
     ("endpoint", "fields", "name"),
     [

@@ -1,0 +1,115 @@
+"""What a client asks for with `audio`, checked.
+
+| field | meaning |
+| --- | --- |
+| `voice` | one of the Talkers' speakers, or `{"id": …}` of one; upper and lower case alike |
+| `format` | wav, mp3, flac, opus, aac, pcm16; of a stream, pcm16 |
+| `sampling` | ours: `temperature`, `top_k`, `top_p`, `repetition_penalty`, `seed`, `max_frames`, `residual` |
+
+What `sampling` leaves out is as the Talker has it; without a seed of its own the speech has the request's. `residual`
+has the first three for the codes' groups 1 to 15. Temperature 0 is greedy in all groups.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from common.errors import BadRequest
+from gateway.audio import Format, format_of
+from gateway.dispatch.speech.errors import AudioUnsupported
+from gateway.wire import ClientRequest
+
+MAX_SEED = 2**63 - 1
+MAX_FRAMES = 4095
+"""Five and a half minutes."""
+
+_Temperature = Annotated[float, Meta(ge=0, le=10)]
+_TopK = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+_TopP = Annotated[float, Meta(gt=0, le=1)]
+
+
+class _Residual(msgspec.Struct, forbid_unknown_fields=True):
+    temperature: _Temperature | UnsetType = UNSET
+    top_k: _TopK | UnsetType = UNSET
+    top_p: _TopP | UnsetType = UNSET
+
+
+class _Sampling(msgspec.Struct, forbid_unknown_fields=True):
+    temperature: _Temperature | UnsetType = UNSET
+    top_k: _TopK | UnsetType = UNSET
+    top_p: _TopP | UnsetType = UNSET
+    repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | UnsetType = UNSET
+    residual: _Residual | UnsetType = UNSET
+    seed: Annotated[int, Meta(ge=0, le=MAX_SEED)] | UnsetType = UNSET
+    max_frames: Annotated[int, Meta(ge=1, le=MAX_FRAMES)] | UnsetType = UNSET
+
+
+class _Voice(msgspec.Struct, forbid_unknown_fields=True):
+    id: str
+
+
+class _Audio(msgspec.Struct, forbid_unknown_fields=True):
+    voice: str | _Voice
+    format: str
+    sampling: _Sampling | None = None
+
+
+_decode = msgspec.json.Decoder(_Audio).decode
+_PATH = re.compile(r" - at `\$\.?(.*)`$")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """`sampling` are fields of the Talker's request, as JSON values; none that is as the Talker has it anyway."""
+
+    speaker: str
+    format: Format
+    sampling: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, request: ClientRequest, speakers: Sequence[str]) -> Ask:
+        """Raises BadRequest with the field at fault."""
+        audio = _read(request)
+        speaker = _speaker(audio.voice if isinstance(audio.voice, str) else audio.voice.id, speakers)
+        kind = format_of(audio.format, "audio.format")
+        if request.stream and kind is not Format.PCM16:
+            raise BadRequest(f"audio.format is {kind.value!r}; expected pcm16 of a stream", param="audio.format")
+        _expect_one_answer(request)
+        sampling = msgspec.to_builtins(audio.sampling) if audio.sampling is not None else {}
+        seed = request.integer("seed")
+        if seed is not None:
+            sampling.setdefault("seed", seed & MAX_SEED)
+        return cls(speaker, kind, sampling)
+
+
+def _read(request: ClientRequest) -> _Audio:
+    try:
+        return _decode(request.fields["audio"])
+    except (msgspec.DecodeError, RecursionError) as e:
+        words = str(e)
+        path = _PATH.search(words)
+        param = ".".join(part for part in ("audio", path.group(1) if path else "") if part)
+        raise BadRequest(f"{param}: {_PATH.sub('', words)}", param=param) from None
+
+
+def _speaker(voice: str, speakers: Sequence[str]) -> str:
+    for speaker in speakers:
+        if speaker.lower() == voice.lower():
+            return speaker
+    known = ", ".join(speakers)
+    raise BadRequest(f"audio.voice is {voice!r:.80}; expected one of {known}", param="audio.voice")
+
+
+def _expect_one_answer(request: ClientRequest) -> None:
+    """Several answers to one request would be told to the Talker as one."""
+    if (request.integer("n") or 1) > 1:
+        raise AudioUnsupported(f"n is {request.integer('n')}; expected 1 with modalities text and audio", param="n")
+    if request.has("use_beam_search"):
+        name = "use_beam_search"
+        raise AudioUnsupported(f"{name} is set; expected none with modalities text and audio", param=name)

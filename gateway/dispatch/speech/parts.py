@@ -1,0 +1,35 @@
+"""What every spoken request needs and none owns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from common.clock import Clock
+from common.ids import IdSource
+from gateway.dispatch.budget import RetryBudget
+from gateway.dispatch.deadlines import LegDeadlines
+from gateway.dispatch.policy import Policy
+from gateway.fleet import Fleet
+from gateway.routing import Picker
+from gateway.store.port import Store
+from gateway.telemetry import Metrics
+from gateway.transport.port import EngineClient
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechParts:
+    """`audio_ttl` and `load_ttl` in seconds; `attempts` bounds the Talkers and the Code2Wavs of one speech, each."""
+
+    client: EngineClient
+    fleet: Fleet
+    picker: Picker
+    store: Store
+    clock: Clock
+    ids: IdSource
+    metrics: Metrics
+    deadlines: LegDeadlines
+    budget: RetryBudget
+    policy: Policy
+    attempts: int
+    audio_ttl: float
+    load_ttl: float

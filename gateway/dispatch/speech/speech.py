@@ -1,0 +1,212 @@
+"""The sound of one attempt's answer, in order and each sample once, whatever becomes of a Talker or a Code2Wav.
+
+| lost | what is asked again | why no sample repeats or is missing |
+| --- | --- | --- |
+| Code2Wav | another one, for the same codes | it begins at the sample that was reached |
+| Talker | another one, for the same conditioning; then Code2Wav | the same seed gives the same codes |
+
+The Thinker's rows stay with its engines until nobody asked for them for a while, so they can be read a second time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from typing import Any
+
+from common.engine import Engine, Role
+from common.errors import EngineError, EngineRefused, NoRoutableEngine
+from gateway.dispatch.journal import Journal
+from gateway.dispatch.policy import Policy, may_help, may_pass
+from gateway.dispatch.speech.ask import Ask
+from gateway.dispatch.speech.errors import SpeechFailed
+from gateway.dispatch.speech.parts import SpeechParts
+from gateway.dispatch.speech.talk import Talk
+from gateway.dispatch.speech.vocode import SAMPLE_BYTES, vocode
+from gateway.lifecycle import Event
+from gateway.routing import Wish
+from gateway.store.port import Load
+
+log = logging.getLogger(__name__)
+
+SAME_FAULT_WITHIN = 0.25
+"""Seconds after a Code2Wav broke off in which a Talker's end is looked for: codes that stop are its fault."""
+CODES_GONE = frozenset({"channel_stream_failed", "channel_producer_lost"})
+"""What a Code2Wav says of codes that cannot be had any more."""
+THINKER_GONE = "thinker_lost"
+"""What a Talker says of conditioning that cannot be had any more: no other Talker could have it."""
+
+
+class Speech:
+    """`frames` is how many codec frames the whole speech had, `samples` how many samples were given out."""
+
+    def __init__(
+        self, parts: SpeechParts, ask: Ask, journal: Journal, model: str, name: str, conditioning: tuple[str, ...]
+    ) -> None:
+        """`name` is unique to the attempt, `conditioning` are references to its Thinker's streams."""
+        self.frames = self.samples = 0
+        self._parts = parts
+        self._ask = ask
+        self._journal = journal
+        self._model = model
+        self._name = name
+        self._conditioning = conditioning
+        self._calls = 0
+        self._failures: Counter[Role] = Counter()
+        self._talk: Talk | None = None
+        self._engines: dict[Role, Engine] = {}
+        self._tried: dict[Role, frozenset[str]] = {Role.TALKER: frozenset(), Role.CODE2WAV: frozenset()}
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What the record says of it."""
+        engines = {role.value: engine.id for role, engine in self._engines.items()}
+        return {**engines, "conditioning": list(self._conditioning)}
+
+    def take_engines(self) -> None:
+        """The first Talker and the first Code2Wav. Raises NoRoutableEngine."""
+        for role, engine in [(role, self._pick(role, frozenset())) for role in self._tried]:
+            self._take(role, engine)
+
+    def close(self) -> None:
+        """Ends the Talker's call, and gives the engines' places back. Whoever takes the sound ends Code2Wav's."""
+        if self._talk is not None:
+            self._talk.close()
+        for role in list(self._engines):
+            self._leave(role)
+
+    async def pcm(self) -> AsyncGenerator[bytes, None]:
+        """s16le, 24 kHz, as it is made; nothing is asked for before the first is. Raises SpeechFailed."""
+        try:
+            while True:
+                try:
+                    async with aclosing(self._from_here()) as sound:
+                        async for part in sound:
+                            self.samples += len(part) // SAMPLE_BYTES
+                            yield part
+                    self._succeeded()
+                    return
+                except EngineError as error:
+                    await self._change(error)
+        except NoRoutableEngine as e:
+            raise SpeechFailed(f"speech cannot begin: {e.message}") from None
+
+    async def _from_here(self) -> AsyncGenerator[bytes, None]:
+        """One Talker's and one Code2Wav's part. Raises EngineError, NoRoutableEngine."""
+        if not self._engines:
+            self.take_engines()
+        talk = self._talk
+        if talk is None:
+            talk = self._talk = await self._ask_talker()
+        sound = vocode(
+            self._parts.client,
+            self._engines[Role.CODE2WAV],
+            self._new_name(),
+            talk.codes,
+            self.samples,
+            self._parts.deadlines.decode_stream,
+        )
+        async with aclosing(sound):
+            while part := await _unless_lost(sound, talk):
+                yield part
+        self.frames = await talk.ended
+
+    async def _ask_talker(self) -> Talk:
+        name = self._new_name()
+        body = {
+            "request_id": name,
+            "conditioning": self._conditioning,
+            "speaker": self._ask.speaker,
+            **self._ask.sampling,
+        }
+        return await Talk.begin(
+            self._parts.client, self._engines[Role.TALKER], name, body, self._parts.deadlines.decode_stream
+        )
+
+    async def _change(self, error: EngineError) -> None:
+        """Another engine in the place of the one that failed. Raises SpeechFailed if there is to be none."""
+        role = await self._role_of(error)
+        failed = self._engines[role]
+        self._failures[role] += 1
+        if may_help(error) and error.code != THINKER_GONE:
+            self._parts.fleet.failed(failed.id, error.message)
+        if role is Role.TALKER and self._talk is not None:
+            self._talk.close()
+            self._talk = None
+        self._leave(role)
+        self._tried[role] |= {failed.id}
+        engine = self._next(role, error)
+        if engine is None:
+            raise SpeechFailed(f"speech ended after {self.samples} samples: {error.message}")
+        self._take(role, engine)
+        log.info("request %s: %s; speech goes on with %s", self._journal.record.id, error.message, engine.id)
+        self._parts.metrics.speech_retries.labels(role.value).inc()
+        self._journal.fire(Event.SPEECH_RESUMED, **self.fields)
+
+    async def _role_of(self, error: EngineError) -> Role:
+        """Whose fault it was. A Code2Wav that loses its codes breaks off, maybe before the Talker's own call does."""
+        if self._talk is None or error.engine == self._engines[Role.TALKER].id:
+            return Role.TALKER
+        if isinstance(error, EngineRefused) and error.code in CODES_GONE:
+            return Role.TALKER
+        with suppress(EngineError):
+            await asyncio.wait({self._talk.ended}, timeout=SAME_FAULT_WITHIN)
+            if self._talk.ended.done():
+                self._talk.ended.result()
+            return Role.CODE2WAV
+        return Role.TALKER
+
+    def _next(self, role: Role, error: EngineError) -> Engine | None:
+        """None if there is to be none."""
+        parts = self._parts
+        if not may_help(error) or error.code == THINKER_GONE:
+            return None
+        if parts.policy is Policy.FAIL or self._failures[role] >= parts.attempts:
+            return None
+        for tried in (self._tried[role], frozenset[str]()) if may_pass(error) else (self._tried[role],):
+            try:
+                engine = self._pick(role, tried)
+            except NoRoutableEngine:
+                continue
+            return engine if parts.budget.spend(parts.clock.monotonic()) else None
+        return None
+
+    def _pick(self, role: Role, tried: frozenset[str]) -> Engine:
+        candidates = self._parts.fleet.candidates()
+        return self._parts.picker.pick(candidates, Wish(role, self._model, tried=tried)).engine
+
+    def _take(self, role: Role, engine: Engine) -> None:
+        self._engines[role] = engine
+        until = self._parts.clock.now() + self._parts.load_ttl
+        self._parts.fleet.enter(engine.id)
+        self._journal.enter(Load(engine.id, self._journal.record.id, until))
+
+    def _leave(self, role: Role) -> None:
+        self._journal.leave(self._engines.pop(role).id)
+
+    def _succeeded(self) -> None:
+        for engine in self._engines.values():
+            self._parts.fleet.succeeded(engine.id)
+
+    def _new_name(self) -> str:
+        self._calls += 1
+        return f"{self._name}-{self._calls}"
+
+
+async def _unless_lost(sound: AsyncGenerator[bytes, None], talk: Talk) -> bytes:
+    """The next part, empty at the end. Raises what the Talker's call ended with, if that comes first: codes that stop
+    would be waited for in vain."""
+    part = asyncio.ensure_future(anext(sound, b""))
+    try:
+        if not talk.ended.done():
+            await asyncio.wait({part, talk.ended}, return_when=asyncio.FIRST_COMPLETED)
+        if talk.ended.done():
+            talk.ended.result()
+        return await part
+    finally:
+        if not part.done():
+            part.cancel()
+            await asyncio.gather(part, return_exceptions=True)
