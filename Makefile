@@ -27,7 +27,7 @@ TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 # Commands that tests need, each with its Debian package. Installed when root and missing; else the tests that need one
 # skip and name it. By command, because Node may have come from elsewhere than Debian.
-DEBIAN := node:nodejs npm:npm
+DEBIAN := node:nodejs npm:npm chromium:chromium
 
 # And libraries, in the same way: Mooncake's transfer engine is linked to the first, also where it goes over TCP.
 DEBIAN_LIBRARIES := libibverbs.so.1:libibverbs1
@@ -45,7 +45,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  ENGINES=cpu|gpu|none   which engines to install ($(ENGINES)); none is the gateway alone, in seconds"
-	@echo "  PORT=8000 MODEL=smollm2|tiny|FOLDER   for make run"
+	@echo "  PORT=8000 MODEL=smollm2|tiny|omni-tiny|FOLDER   for make run"
 	@echo "  PYTHON=…                the Python (3.11 or newer) that makes $(VENV)"
 
 install: $(STAMP) ## everything into .venv; again in no time if nothing changed
@@ -69,7 +69,7 @@ endif
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-run: install ## model, Valkey, prefill, decode and gateway on 127.0.0.1:PORT
+run: install ## model, Valkey, engines and gateway on 127.0.0.1:PORT
 	@exec env DUET_DIE_WITH_PARENT=1 $(BIN)/duet up --port $(PORT) --model $(MODEL)
 
 test: install clients lint ## every check and every test, real vLLM included

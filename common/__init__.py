@@ -7,6 +7,7 @@
 | `phase` | the contract between runner and model: which rows are prompt, which are decode |
 | `engine` | what an engine is: its role, its address, its identity |
 | `connectors/` | one file a KV connector, behind one contract |
+| `topology/` | a deploy file: three stages or four, refused when it cannot work |
 | `channel/`, `merge` | rows from one engine to the next; both sides of a split joined to one |
 | `tasks` | ending background tasks |
 | `process/` | child processes that end with their parent |

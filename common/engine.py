@@ -11,14 +11,21 @@ from common.errors import ConfigurationError
 
 
 class Role(StrEnum):
-    """Which legs an engine takes. `both` takes either, but never both legs of one request over a connector."""
+    """What an engine is for. `both` takes either leg of a Thinker, but never both of one request over a connector."""
 
     PREFILL = "prefill"
     DECODE = "decode"
     BOTH = "both"
+    TALKER = "talker"
+    CODE2WAV = "code2wav"
+
+    @property
+    def thinks(self) -> bool:
+        """Whether it takes a leg of a Thinker: whether it has text to give."""
+        return self not in (Role.TALKER, Role.CODE2WAV)
 
     def serves(self, leg: Role) -> bool:
-        return self is leg or self is Role.BOTH
+        return self is leg or (self is Role.BOTH and leg.thinks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +33,15 @@ class Engine:
     """One engine's address and role.
 
     `id` is `host:port` as in the URL (`[::1]:8100` for IPv6), unique in a topology. `facts` is what its URL's query
-    says of it and what a connector's lookup learnt, as strings (Mooncake's engine id, say).
+    says of it and what a connector's lookup learnt, as strings (Mooncake's engine id, say). `channel` is where a Talker
+    pulls what it computes, `ipc:///path` or `tcp://host:port`; None where it tells none.
     """
 
     id: str
     url: str
     role: Role
     facts: Mapping[str, str] = field(default_factory=dict)
+    channel: str | None = None
 
     @classmethod
     def at(cls, url: str, role: Role) -> Engine:

@@ -5,9 +5,12 @@
     │   └── MalformedBody            ├── StoreUnavailable (503)
     │       └── NotJson (415)        │
     ├── Unauthorized (401)           ├── EngineError (502)
-    ├── NotFound (404)               │   ├── EngineUnreachable (503)
-    │   ├── ModelNotFound            │   ├── EngineTimeout (504)
-    │   └── RequestNotFound          │   ├── EngineBroken
+    ├── Forbidden (403)              │   ├── EngineUnreachable (503)
+    ├── NotFound (404)               │   ├── EngineTimeout (504)
+    │   ├── ModelNotFound            │   ├── EngineBroken
+    │   ├── EngineNotFound           │   │
+    │   └── RequestNotFound          │   │
+    ├── Conflict (409)               │   │
     ├── MethodNotAllowed (405)       │   ├── EngineRefused (the engine's status)
     ├── BodyTimeout (408)            │   └── HandoffInvalid
     ├── PayloadTooLarge (413)        │       └── HandoffExpired
@@ -60,6 +63,14 @@ class Unauthorized(DuetError):
     code = "invalid_api_key"
 
 
+class Forbidden(DuetError):
+    """The key is known, but does not open this."""
+
+    status = 403
+    type = "permission_error"
+    code = "forbidden"
+
+
 class NotFound(DuetError):
     status = 404
     type = "invalid_request_error"
@@ -70,8 +81,20 @@ class ModelNotFound(NotFound):
     code = "model_not_found"
 
 
+class EngineNotFound(NotFound):
+    code = "engine_not_found"
+
+
 class RequestNotFound(NotFound):
     code = "request_not_found"
+
+
+class Conflict(DuetError):
+    """What is asked for contradicts what is there."""
+
+    status = 409
+    type = "invalid_request_error"
+    code = "conflict"
 
 
 class MethodNotAllowed(DuetError):

@@ -28,7 +28,6 @@ The key names and their meanings are vLLM-Omni's (issue 4382, pull 3662), so tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 CONTRACT_VERSION = "1"
@@ -43,9 +42,8 @@ IS_PREFILL = "_omni_is_prefill"
 KEYS = (PROMPT_LEN, NUM_COMPUTED, IS_PREFILL)
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseInfo:
-    """One row. All four are tokens.
+class PhaseInfo(NamedTuple):
+    """One row. All four are tokens. A tuple, because one is made for every row of every step.
 
     `num_tokens` is how many tokens of the request are known: its prompt and what was sampled so far. Drafts that
     nobody has verified are not among them, so a row may end behind it.
@@ -59,7 +57,7 @@ class PhaseInfo:
     @classmethod
     def of(cls, prompt_len: int, num_computed: int, span: int, num_tokens: int) -> PhaseInfo:
         """The same, checked: raises ValueError for numbers that no row can have."""
-        if min(prompt_len, num_computed) < 0 or span < 1 or num_tokens < prompt_len:
+        if prompt_len < 0 or num_computed < 0 or span < 1 or num_tokens < prompt_len:
             raise ValueError(
                 f"row (prompt_len {prompt_len}, num_computed {num_computed}, span {span}, num_tokens {num_tokens}): "
                 "expected prompt_len and num_computed from 0, span from 1, num_tokens from prompt_len"
@@ -77,8 +75,11 @@ class PhaseInfo:
 
     @property
     def is_replay(self) -> bool:
-        """Whether it ends before the newest known token: then all of it was fed before."""
-        return self.end < self.num_tokens
+        """Whether all of it was fed before: a token behind it was sampled, which only a row that fed it can have done.
+
+        A prompt's first chunk also ends before the newest known token, and is none: nothing was sampled yet.
+        """
+        return self.num_computed + self.span < self.num_tokens > self.prompt_len
 
     @property
     def mtp_eligible(self) -> bool:

@@ -20,22 +20,27 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 NEEDED = ("common", "engines", "tests/unit/runner", "tests/unit/common/test_phase.py")
-TESTS = ("tests/unit/runner/test_contract.py", "tests/unit/runner/test_resume.py")
+TESTS = ("contract", "resume", "rewind", "hooks")
+"""Files of `tests/unit/runner`, without `test_`."""
 WITHIN = 300.0
 """Seconds for one run of the tests, on a busy machine."""
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """`old` stands in `file` exactly once, and becomes `new`."""
+    """`old` stands in `file` exactly once, and becomes `new`. Of TESTS, `by` is the one that must notice."""
 
     name: str
     file: str
     old: str
     new: str
+    by: str = "contract"
 
 
-PHASE, STEP, MTP = "common/phase.py", "engines/runner/step.py", "engines/runner/mtp.py"
+PHASE = "common/phase.py"
+ROWS, STEP, MTP, AFTER, FED, KEPT = (
+    f"engines/runner/{name}.py" for name in ("rows", "step", "mtp", "after", "fed", "kept")
+)
 MUTATIONS = (
     Mutation("phase by span length", PHASE, "self.num_computed < self.prompt_len", "self.span > 1"),
     Mutation(
@@ -61,23 +66,61 @@ MUTATIONS = (
     ),
     Mutation(
         "rows by arrival",
-        "engines/runner/rows.py",
+        ROWS,
         "for index, request in enumerate(order)",
         "for index, request in enumerate(name for name in requests if name in spans)",
     ),
-    Mutation("codes of row 0", MTP, "setdefault(outer, {})[inner] = row", "setdefault(outer, {})[inner] = kept[:1]"),
+    Mutation("codes of row 0", MTP, "nested_in(info, outer)[inner] = own", "nested_in(info, outer)[inner] = kept[:1]"),
     Mutation("MTP's rows at the start", MTP, "_scatter(embeds, taken.starts, out)", "embeds[: len(out)] = out"),
     Mutation(
         "a replay moves decode's state",
         STEP,
         "and row.phase.num_computed >= fed.until",
         "or row.phase.span == 1 and not row.phase.is_prefill",
+        by="resume",
+    ),
+    Mutation("an older hidden state over a newer", AFTER, "if newest < fed.hidden_at:", "if newest < 0:", by="resume"),
+    Mutation(
+        "the newest is not seen again", AFTER, "if newest < fed.hidden_at:", "if newest <= fed.hidden_at:", by="resume"
     ),
     Mutation(
-        "an older hidden state over a newer",
-        "engines/runner/mixin.py",
-        "if row.phase.end - 1 < fed.hidden_at:",
-        "if row.phase.end < 0:",
+        "a model remembers what was taken back",
+        KEPT,
+        "memory.clear()",
+        "moment = moment._replace(memory=memory.copy())",
+        by="rewind",
+    ),
+    Mutation(
+        "what was seen of it is the newest",
+        FED,
+        "self.hidden_at = moment.hidden_at",
+        "self.prompt_len += 0",
+        by="rewind",
+    ),
+    Mutation(
+        "a generator goes on behind it",
+        KEPT,
+        "self._mtp.generators.restore(row.request, moment.generator)",
+        "self._mtp.generators.state(row.request)",
+        by="rewind",
+    ),
+    Mutation(
+        "what was taken back is fed again",
+        FED,
+        "return known if self.until > known else None",
+        "return None",
+        by="rewind",
+    ),
+    Mutation(
+        "the settings of an earlier prompt",
+        STEP,
+        "memory_of(row).update(self.settings(row.request))",
+        "memory_of(row)",
+        by="hooks",
+    ),
+    Mutation("drafts are kept", STEP, "min(row.phase.end, row.phase.num_tokens)", "row.phase.end", by="hooks"),
+    Mutation(
+        "no length without ids", ROWS, "state.num_prompt_tokens if prompt is None", "0 if prompt is None", by="hooks"
     ),
 )
 
@@ -91,7 +134,8 @@ def failures(mutation: Mutation | None) -> list[str]:
         if mutation is not None:
             _apply(mutation, tree / mutation.file)
         env = {**os.environ, "DUET_TEST_STAND_IN_ONLY": "1", "PYTHONPATH": str(tree)}
-        argv = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-rf", *TESTS]
+        files = [f"tests/unit/runner/test_{name}.py" for name in (TESTS if mutation is None else (mutation.by,))]
+        argv = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-rf", *files]
         done = subprocess.run(argv, cwd=tree, env=env, capture_output=True, text=True, timeout=WITHIN, check=False)
     if done.returncode not in (0, 1):  # 1: tests failed
         raise RuntimeError(f"pytest ended with {done.returncode}; expected 0 or 1:\n{done.stdout}{done.stderr}")

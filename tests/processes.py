@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from common.process.guard import descendants
@@ -33,6 +36,13 @@ def wait_for_end(pids: Iterable[int], *, within: float = 10.0) -> None:
         time.sleep(0.01)
 
 
+def kill(pids: Iterable[int]) -> None:
+    """Each of them that still runs: a process may die of the one before it."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def _command(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:120]
@@ -40,4 +50,4 @@ def _command(pid: int) -> str:
         return ""
 
 
-__all__ = ["alive", "descendants", "wait_for", "wait_for_end"]
+__all__ = ["alive", "descendants", "kill", "wait_for", "wait_for_end"]

@@ -5,7 +5,7 @@ float32, so that answers can be compared token by token: in 16 bits they depend 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,12 +94,14 @@ def spec_of(model: Path, role: Role, kv: str | None) -> EngineSpec:
     )
 
 
-def launch(stack: ExitStack, spec: EngineSpec, log: Path) -> RealEngine:
+def launch(stack: ExitStack, spec: EngineSpec, log: Path, env: Mapping[str, str] | None = None) -> RealEngine:
+    """An engine on its way up; `env` is added to what it needs."""
     from engines.thinker import command, environment
     from engines.thinker.launch import device_of
 
     device = device_of(spec)
-    child = Child(log.stem, command(spec, device=device), log=log, env=environment(spec, device=device))
+    env = {**environment(spec, device=device), **(env or {})}
+    child = Child(log.stem, command(spec, device=device), log=log, env=env)
     options = connector(spec.connector).url_options(side_port=spec.side_port or 0) if spec.connector else {}
     told = f"?{urlencode(options)}" if options and spec.role is Role.PREFILL else ""
     url = f"http://127.0.0.1:{spec.port}"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.processes import descendants, wait_for
+from tests.processes import descendants, kill, wait_for
 
 
 class RunningUp:
@@ -58,6 +57,6 @@ def running_up(command: Sequence[str], folder: Path, port: int, **env: str) -> I
     try:
         yield up
     finally:
-        for pid in (*up.below(), process.pid) if process.poll() is None else ():
-            os.kill(pid, signal.SIGKILL)
+        if process.poll() is None:
+            kill((*up.below(), process.pid))
         process.wait()

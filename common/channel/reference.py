@@ -35,9 +35,12 @@ class Reference:
     key: Key
 
     def __str__(self) -> str:
-        scheme, _, address = self.endpoint.partition("://")
-        query = urlencode({"request": self.key.request, "stage": self.key.stage}, quote_via=quote)
-        return f"{PREFIX}{scheme}://{quote(address, safe='/:[]')}?{query}"
+        return f"{address(self.endpoint)}?{_query(self.key)}"
+
+    @classmethod
+    def within(cls, channel: str, key: Key) -> Reference:
+        """One stream of the producer whose address is `channel`. Raises ChannelError if that is none."""
+        return cls.parse(f"{channel}?{_query(key)}")
 
     @classmethod
     def parse(cls, text: str) -> Reference:
@@ -50,12 +53,17 @@ class Reference:
         if set(query) != {"request", "stage"} or not all(query.values()):
             raise _unreadable(text, "its query must have request and stage, and nothing else")
         scheme = parts.scheme.removeprefix(PREFIX)
-        address = unquote(parts.netloc + parts.path)
-        reference = cls(f"{scheme}://{address}", Key(query["request"], query["stage"]))
+        reference = cls(f"{scheme}://{unquote(parts.netloc + parts.path)}", Key(query["request"], query["stage"]))
         if not parts.scheme.startswith(PREFIX) or parts.fragment:
             raise _unreadable(text, "expected duet+ipc:///path?… or duet+tcp://host:port?…")
         check_endpoint(reference.endpoint)
         return reference
+
+
+def address(endpoint: str) -> str:
+    """A producer's address as text: a reference without its query, `duet+tcp://10.0.0.7:7100`."""
+    scheme, _, place = endpoint.partition("://")
+    return f"{PREFIX}{scheme}://{quote(place, safe='/:[]')}"
 
 
 def check_endpoint(endpoint: str) -> None:
@@ -68,6 +76,10 @@ def check_endpoint(endpoint: str) -> None:
     host, _, port = address.rpartition(":")
     if scheme != "tcp" or not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ChannelError(f"channel endpoint {endpoint!r}: expected ipc:///path or tcp://host:port")
+
+
+def _query(key: Key) -> str:
+    return urlencode({"request": key.request, "stage": key.stage}, quote_via=quote)
 
 
 def _unreadable(text: str, why: str) -> ChannelError:

@@ -1,5 +1,9 @@
 """Hooks that do next to nothing, put onto a loaded tiny model: it then takes part in the phase contract, and its
-answers stay what they are."""
+answers stay what they are.
+
+They make the rows that the model would make of its ids itself, in its forward pass. That is work which moves, neither
+the runner's nor new: `embed_once` does it as the forward pass does.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +37,8 @@ def attach(runner: Any, kind: str, around: Callable[[Callable[..., Any]], Callab
         return {"hidden_states": {"last": hidden[-1:]}}
 
     if kind == "none":
+        model.has_preprocess = False
+        runner.attach_model()
         return
     zero = torch.zeros(1, embed.weight.shape[1])
     model.has_preprocess = model.has_postprocess = True
@@ -41,3 +47,11 @@ def attach(runner: Any, kind: str, around: Callable[[Callable[..., Any]], Callab
         setattr(model, hook.__name__, around(hook))
     model.preprocess_decode_batch = around(decode_batch) if kind == "batched" else None
     runner.attach_model()
+
+
+def embed_once(runner: Any, count: int) -> None:
+    """The embeddings of `count` ids, in one look-up."""
+    import torch
+
+    with torch.inference_mode():
+        runner.model.model.embed_tokens(runner.input_ids.gpu[:count])

@@ -16,7 +16,11 @@ from common.valkey import EmbeddedValkey
 ROOT = Path(__file__).parents[2]
 COMMANDS = ROOT / "tests" / "cases.command"
 """Line 1 for NIXL, line 2 for Mooncake. What they set, the cases must be told:"""
-FACTS = ("body_limit=1048576", "engine_key=sk-engines")
+FACTS = (
+    "body_limit=1048576",
+    "engine_key=sk-engines",
+    'register=POST /admin/engines {"url":"%URL%","role":"decode","identity":{"tensor_parallel_size":%TP%}}',
+)
 
 
 def run(more: Sequence[str]) -> int:

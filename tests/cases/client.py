@@ -10,7 +10,7 @@ import time
 import uuid
 from urllib.parse import urlsplit
 
-from fake_engine import token
+from fake_words import token
 
 CASES = {}
 now = time.monotonic

@@ -52,7 +52,7 @@ class Client:
 
 
 CLIENTS = (
-    Client("openai-npm", "use_openai.mjs", (*COMMON, *TALK, "models")),
+    Client("openai-npm", "use_openai.mjs", (*COMMON, *TALK, "models", "speak", "stream_speak")),
     Client("langchain-openai", "use_langchain.py", (*COMMON, *TALK, "structured_by_tool")),
     Client("litellm", "use_litellm.py", (*COMMON, *TALK)),
     Client("pydantic-ai", "use_pydantic_ai.py", (*COMMON, *TALK, "structured_by_tool")),

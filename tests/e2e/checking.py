@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 
@@ -99,3 +101,25 @@ def dropping(name: str) -> Connector:
             return None
 
     return Dropping()
+
+
+def comparable(body: dict[str, Any]) -> dict[str, Any]:
+    """An answer without what differs between any two answers, and between two engines' caches."""
+    text = json.dumps({k: v for k, v in body.items() if k not in ("id", "created", "system_fingerprint")})
+    kept = json.loads(text)
+    kept.pop("kv_transfer_params", None)
+    kept.pop("ec_transfer_params", None)
+    kept["usage"].pop("prompt_tokens_details", None)
+    for choice in kept["choices"] if isinstance(kept["choices"], list) else kept["choices"].values():
+        for call in (choice.get("message") or choice).get("tool_calls") or ():
+            call.pop("id", None)
+    return rounded(kept)
+
+
+def rounded(value: Any) -> Any:
+    """Log-probabilities to four places: their last bits depend on the batch."""
+    if isinstance(value, float):
+        return round(value, 4)
+    if isinstance(value, dict):
+        return {k: rounded(v) for k, v in value.items()}
+    return [rounded(v) for v in value] if isinstance(value, list) else value

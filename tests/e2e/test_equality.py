@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-from typing import Any
 
 import pytest
 
@@ -55,65 +53,3 @@ async def test_engines_log_one_prefill_and_one_decode_and_no_third(real: Real) -
     assert "max_tokens=5," in lines["decode"][0]
     assert f"{request_id}-1-prefill" in lines["prefill"][0]
     assert f"{request_id}-1-decode" in lines["decode"][0]
-
-
-UNARY: dict[str, dict[str, Any]] = {
-    "greedy": {"temperature": 0},
-    "logprobs": {"temperature": 0, "logprobs": 2},
-    "stop string": {"temperature": 0, "stop": ["a"]},
-    "min_tokens": {"temperature": 0, "min_tokens": 8, "stop": ["a"]},
-    "max_tokens 1": {"temperature": 0, "max_tokens": 1},
-    "suffix of odd fields": {"temperature": 0, "user": "u", "unknown_field": {"a": [1.0, 1e3]}, "top_k": 5},
-    "logit bias": {"temperature": 0, "logit_bias": {"300": 5}},
-}
-WHOLE: dict[str, dict[str, Any]] = {
-    "two choices": {"prompt": "some words", "temperature": 0.8, "seed": 3, "n": 2},
-    "several prompts": {"prompt": ["first", "second"], "temperature": 0},
-    "prompt logprobs": {"prompt": "some words", "prompt_logprobs": 1, "temperature": 0},
-    "echo": {"prompt": "some words", "temperature": 0, "echo": True},
-    "echo and logprobs": {"prompt": "some words", "echo": True, "logprobs": 1, "temperature": 0},
-}
-
-
-@pytest.mark.parametrize("name", UNARY)
-async def test_whole_answers_are_equal_field_by_field(real: Real, name: str) -> None:
-    prompt = f"prompt {next(SALTS)} for {name}"
-    body = {"model": real.engines.model, "prompt": prompt, "max_tokens": 12, **UNARY[name]}
-    before = await real.sources()
-    split = await real.client.post("/v1/completions", json=body)
-    whole = await real.whole.post("/v1/completions", json=body)
-    assert split.status_code == 200, split.text
-    assert comparable(split.json()) == comparable(whole.json())
-    after = await real.sources()
-    assert after["local_compute"] == before["local_compute"]
-    assert "kv_transfer_params" not in split.text
-
-
-@pytest.mark.parametrize("name", WHOLE)
-async def test_what_cannot_be_split_goes_whole_and_is_counted(real: Real, name: str) -> None:
-    body = {"model": real.engines.model, "max_tokens": 6, **WHOLE[name]}
-    split = await real.client.post("/v1/completions", json=body)
-    whole = await real.whole.post("/v1/completions", json=body)
-    assert comparable(split.json()) == comparable(whole.json())
-    record = (await real.client.get(f"/admin/requests/{split.headers['x-duet-request-id']}")).json()
-    assert record["prefill"] is None
-    assert f'duet_unsplit_total{{reason="{record["unsplit"]}"}} 1.0' in (await real.client.get("/metrics")).text
-
-
-def comparable(body: dict[str, Any]) -> dict[str, Any]:
-    """An answer without what differs between any two answers, and between two engines' caches."""
-    text = json.dumps({k: v for k, v in body.items() if k not in ("id", "created", "system_fingerprint")})
-    kept = json.loads(text)
-    kept.pop("kv_transfer_params", None)
-    kept.pop("ec_transfer_params", None)
-    kept["usage"].pop("prompt_tokens_details", None)
-    return rounded(kept)
-
-
-def rounded(value: Any) -> Any:
-    """Log-probabilities to four places: their last bits depend on the batch."""
-    if isinstance(value, float):
-        return round(value, 4)
-    if isinstance(value, dict):
-        return {k: rounded(v) for k, v in value.items()}
-    return [rounded(v) for v in value] if isinstance(value, list) else value

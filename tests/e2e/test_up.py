@@ -6,10 +6,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import wave
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from common.ports import free_ports, require_free
@@ -33,11 +35,16 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def start(tmp_path: Path, cache: Path) -> Iterator[Callable[[], RunningUp]]:
+def start(tmp_path: Path, cache: Path) -> Iterator[Callable[..., RunningUp]]:
     pytest.importorskip("vllm", reason="vLLM is not installed: make install ENGINES=cpu")
-    command = [sys.executable, "-m", "cli.main", "up", "--model", "tiny"]
+
+    def started(model: str = "tiny") -> RunningUp:
+        command = [sys.executable, "-m", "cli.main", "up", "--model", model]
+        it = running_up(command, tmp_path, free_ports(1)[0], DUET_CACHE_DIR=str(cache))
+        return stack.enter_context(it)
+
     with ExitStack() as stack:
-        yield lambda: stack.enter_context(running_up(command, tmp_path, free_ports(1)[0], DUET_CACHE_DIR=str(cache)))
+        yield started
 
 
 def ready(up: RunningUp) -> list[int]:
@@ -70,6 +77,27 @@ def test_what_it_prints_works_and_ctrl_c_leaves_nothing(start: Callable[[], Runn
     assert up.process.wait(60) == 0, up.said()
     wait_for_end(below, within=0.1)
     require_free("127.0.0.1", int(up.url.rsplit(":", 1)[1]))
+
+
+def test_a_model_that_speaks_is_heard_and_leaves_nothing(start: Callable[..., RunningUp], tmp_path: Path) -> None:
+    up = start("omni-tiny")
+    below = ready(up)
+    for name in ("prefill-1", "decode-1", "talker", "code2wav"):
+        assert [line for line in up.said().splitlines() if line.startswith("done") and f"s  {name}" in line]
+    say = [sys.executable, "-m", "cli.main", "say", "hello", "--url", up.url, "--max-tokens", "8", "--max-frames", "30"]
+    out = tmp_path / "hello.wav"
+    done = subprocess.run([*say, "-o", str(out)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    print(done.stderr)
+    with wave.open(str(out)) as file:
+        sound = np.frombuffer(file.readframes(file.getnframes()), "<i2")
+    assert 0 < len(sound) <= 30 * 1920 - 555
+    assert sound.std() > 0.01 * 2**15
+    up.process.send_signal(signal.SIGINT)
+    assert up.process.wait(60) == 0, up.said()
+    wait_for_end(below, within=0.1)
+    assert [path.name for path in tmp_path.glob("duet-*")] == []
 
 
 def test_killed_it_leaves_nothing(start: Callable[[], RunningUp]) -> None:

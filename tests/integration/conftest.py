@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -78,7 +78,7 @@ class Pair:
 
 @asynccontextmanager
 async def gateway_before(
-    prefill: tuple[SimEngine, str], decode: tuple[SimEngine, str], redis_url: str, prefix: str, **options: Any
+    prefill: tuple[SimEngine, str], decode: tuple[SimEngine, str], redis_url: str, prefix: str, /, **options: Any
 ) -> AsyncIterator[Pair]:
     kv: Connector | None = options.pop("kv", None)
     settings = Settings(
@@ -116,8 +116,17 @@ class World:
     async def engines(self, **settings: Any) -> None:
         self.prefill, self.decode = [(engine, await self._run(engine)) for engine in _two(settings)]
 
+    async def another(self, **settings: Any) -> tuple[SimEngine, str]:
+        """One more engine, which no gateway knows of yet."""
+        engine = SimEngine(**settings)
+        return engine, await self._run(engine)
+
     async def _run(self, engine: SimEngine) -> str:
         return await self._stack.enter_async_context(running(engine))
+
+    async def enter(self, thing: AbstractAsyncContextManager[T]) -> T:
+        """What lives as long as this world."""
+        return await self._stack.enter_async_context(thing)
 
     async def gateway(self, **options: Any) -> Pair:
         if self.prefill is None or self.decode is None:

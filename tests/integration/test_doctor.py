@@ -253,7 +253,7 @@ async def test_settings_that_a_gateway_refuses_hide_nothing(bench: Bench) -> Non
     assert (kv.check, url.check, role.check) == (Check.CONNECTOR, Check.ENGINES, Check.ENGINES)
     assert "connector 'pigeon' is not known" in kv.what
     assert "prefill engine URL 'ftp://nowhere'" in url.what
-    assert role.what == "no decode engine is named"
+    assert role.what == "no decode engine: expected --decode URL or DUET_DECODE"
     assert pairless.check is Check.PAIRS
     assert good(findings, Check.ENGINE) == ["answers"]
 

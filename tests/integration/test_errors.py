@@ -215,7 +215,7 @@ async def test_keys(world: World) -> None:
         return reply.status_code
 
     assert [await status("/v1/models", key) for key in (None, "no", "k1", "k2", "boss")] == [401, 401, 200, 200, 401]
-    assert [await status("/admin/topology", key) for key in (None, "k1", "boss")] == [401, 401, 200]
+    assert [await status("/admin/topology", key) for key in (None, "k1", "boss")] == [401, 403, 200]
     assert [await status(path, None) for path in ("/health", "/livez", "/readyz", "/metrics")] == [200] * 4
     assert [(await pair.client.head(path)).status_code for path in ("/health", "/livez", "/readyz")] == [200] * 3
     assert (await pair.chat()).status_code == 401

@@ -17,6 +17,7 @@ from tests.integration.conftest import World
 from tests.integration.test_errors import error_of
 from tests.serving import serving
 
+CODING = "unknown_transfer_coding"
 Exchange = Callable[[bytes], Awaitable[bytes]]
 WITHIN = 0.3
 """Seconds that headers, and each part of a body, may take."""
@@ -65,13 +66,36 @@ def seen(answer: bytes) -> tuple[int, str | None]:
         (b"\x16\x03\x01 this is TLS\r\n\r\n", 400, "malformed_request"),
         (b"GET /health HTTP/9.9\r\n\r\n", 400, "malformed_request"),
         (b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: many\r\n\r\n", 400, "malformed_request"),
+        (b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip\r\n\r\n{}", 501, CODING),
+        (b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501, CODING),
+        (
+            b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+            400,
+            "malformed_request",
+        ),
+        (b"POST /metrics HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}zz", 400, "malformed_request"),
         (b"GET /health HTTP/1.1\r\nhost: x\r\nx-a: " + b"a" * 5000 + b"\r\n\r\n", 431, "headers_too_large"),
         (b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nhost: x\r\n\r\n", 431, "headers_too_large"),
         (b"GET /health HTTP/1.1\r\nhost: x\r\nx-a: " + b"a" * 90000, 431, "headers_too_large"),
         (b"GET /health HTTP/1.1\r\nhost: x\r\nx-a: ", 408, "request_timeout"),
         (b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 500\r\n\r\n{", 408, "request_timeout"),
     ],
-    ids=["tls", "version", "length", "header", "url", "endless header", "slow header", "slow body"],
+    ids=[
+        *(
+            "tls",
+            "version",
+            "length",
+            "coding",
+            "coding and chunks",
+            "chunk size",
+            "chunk end",
+            "header",
+            "url",
+            "endless header",
+            "slow header",
+            "slow body",
+        ),
+    ],
 )
 async def test_what_is_no_request_is_refused(exchange: Exchange, sent: bytes, status: int, code: str) -> None:
     assert seen(await exchange(sent)) == (status, code)

@@ -39,5 +39,5 @@ async def test_it_sees_engines_and_requests_with_the_admins_key(world: World) ->
 
 async def test_a_clients_key_is_refused(world: World) -> None:
     pair = await world.gateway(api_key=("k",), admin_key="a")
-    with pytest.raises(Refused, match=r"^401: "):
+    with pytest.raises(Refused, match=r"^403: "):
         await looked(pair.url, "k")

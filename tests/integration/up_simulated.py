@@ -14,7 +14,8 @@ import sys
 from functools import partial
 
 from cli import up
-from cli.local import model, supervise
+from cli.local import model, plan, supervise
+from cli.local.engines import LocalEngine, Stage
 from cli.main import app
 from common.engine import Role
 from common.process import Child
@@ -37,7 +38,12 @@ GRACE = 2.0
 
 
 def main(kind: str, *arguments: str) -> None:
-    def command(spec: EngineSpec, *, device: str) -> list[str]:
+    def thinker(name: str, spec: EngineSpec) -> LocalEngine:
+        url = f"http://{spec.host}:{spec.port}"
+        stage = Stage.PREFILL if spec.role is Role.PREFILL else Stage.DECODE
+        return LocalEngine(name, stage, url, url, command(spec), {})
+
+    def command(spec: EngineSpec) -> list[str]:
         if kind == "stuck" or (kind == "fleeting" and spec.role is Role.DECODE):
             return [sys.executable, "-c", STUCK]
         if kind == "broken" and spec.role is Role.DECODE:
@@ -47,10 +53,9 @@ def main(kind: str, *arguments: str) -> None:
         sim = [sys.executable, "-m", "engines.sim", "--host", spec.host, "--port", str(spec.port)]
         return [*sim, "--model", str(spec.served_name)]
 
-    supervise.command = command
-    supervise.environment = lambda spec, *, device: {}
+    plan.thinker = thinker
     supervise.Child = partial(Child, grace=GRACE) if kind in ("stuck", "fleeting") else Child
-    model.MAKERS = {"tiny": ("tests.there_is_no_such_module", "none")}
+    model.MAKERS = {"tiny": model.Maker(("tests.there_is_no_such_module",), "none")}
     up.require_vllm = lambda: None
     app(["up", "--device", "cpu", *arguments])
 

@@ -54,6 +54,17 @@ async function structured() {
   return (await client().chat.completions.parse(body)).choices[0].message.parsed;
 }
 
+async function speak(stream = false) {
+  const audio = { voice: "ethan", format: "pcm16" };
+  const body = { model, messages: said("Say hello."), max_tokens: 40, modalities: ["text", "audio"], audio };
+  const { chat } = client();
+  const { choices, usage } = stream
+    ? await chat.completions.stream({ ...body, stream_options: { include_usage: true } }).finalChatCompletion()
+    : await chat.completions.create(body);
+  const [{ message, finish_reason: finish }] = choices;
+  return { content: message.content, finish, tokens: usage.completion_tokens_details.audio_tokens, ...message.audio };
+}
+
 async function models() {
   const ids = [];
   for await (const found of client().models.list()) ids.push(found.id);
@@ -67,6 +78,8 @@ await tell({
   stream_tools: () => tools(true),
   structured,
   models,
+  speak,
+  stream_speak: () => speak(true),
   unknown_model: () => chat("Say hello.", { model: "nope" }),
   wrong_key: () => chat("Say hello.", {}, { apiKey: "wrong" }),
   bad_request: () => chat("Bad.", { temperature: -9 }),

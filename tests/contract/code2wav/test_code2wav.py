@@ -15,6 +15,7 @@ import pytest
 
 from common.ports import free_ports
 from tests.contract.code2wav.conftest import Codes, made_up
+from tests.serving import serving
 
 if TYPE_CHECKING:
     from engines.code2wav.vocoder import Vocoder
@@ -184,6 +185,28 @@ async def test_what_is_no_request_is_refused(client: httpx.AsyncClient, body: st
     assert (reply.status_code, error["param"]) == (400, param)
 
 
+async def test_it_tells_who_it_is_and_asks_for_its_key(vocoder: Vocoder, codes: Codes) -> None:
+    from engines.code2wav.app import create_app
+
+    codes.end("r")
+    body = {"codes": codes.reference("r")}
+    app = create_app(vocoder, model="omni", api_key="the key")
+    async with serving(app) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
+        identity = (await client.get("/duet/identity")).json()
+        assert (identity["stage"], identity["role"], identity["model"]) == ("code2wav", "both", "omni")
+        assert "channel" not in identity
+        for given in ({}, {"authorization": "Bearer another"}, {"authorization": "the key"}):
+            for reply in (
+                await client.post("/v1/code2wav", json=body, headers=given),
+                await client.get("/v1/models", headers=given),
+            ):
+                assert (reply.status_code, reply.json()["error"]["code"]) == (401, "invalid_api_key")
+        key = {"authorization": "Bearer the key"}
+        assert (await client.post("/v1/code2wav", json=body, headers=key)).status_code == 200
+        models = (await client.get("/v1/models", headers=key)).json()
+        assert [model["id"] for model in models["data"]] == ["omni"]
+
+
 def test_a_folder_without_code2wav_is_refused(tmp_path: Path, vocoder: Vocoder) -> None:
     from common.errors import ConfigurationError
 
@@ -203,9 +226,11 @@ def test_it_loads_what_was_saved_in_parts(tmp_path: Path, omni: Path, vocoder: V
     assert np.array_equal(type(vocoder).load(tmp_path).decode([said])[0], vocoder.decode([said])[0])
 
 
-async def test_the_command_serves_and_ends_when_told(omni: Path, codes: Codes, whole: Any) -> None:
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
+async def test_the_command_serves_and_ends_when_told(omni: Path, codes: Codes, whole: Any, sig: int) -> None:
     (port,) = free_ports(1)
     args = [sys.executable, "-m", "engines.code2wav", str(omni), "--port", str(port), "--first-chunk", "2"]
+    args += ["--served-name", "heard"]
     child = await asyncio.create_subprocess_exec(*args, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
     try:
         async with asyncio.timeout(60), httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
@@ -215,8 +240,10 @@ async def test_the_command_serves_and_ends_when_told(omni: Path, codes: Codes, w
             codes.put("r", said)
             codes.end("r")
             assert np.abs(await ask(client, codes.reference("r")) - whole(said)).max() < CLOSE
-            child.terminate()
-            assert await child.wait() in (0, -signal.SIGTERM)
+            identity = (await client.get("/duet/identity")).json()
+            assert (identity["stage"], identity["model"]) == ("code2wav", "heard")
+            child.send_signal(sig)
+            assert await child.wait() == 0
     finally:
         if child.returncode is None:
             child.kill()

@@ -56,6 +56,9 @@ CASES = {
         TEXT, {"max_tokens": 2, "min_tokens": 5}, 400, BAD_REQUEST, None, "min_tokens must be less than"
     ),
     "n": Case(CHAT, {"n": 0}, 400, BAD_REQUEST, None, "n must be at least 1, got 0."),
+    "n beyond all": Case(CHAT, {"n": 10**9}, 400, BAD_REQUEST, None, "n must be at most 16384, got 1000000000. To"),
+    "seed": Case(TEXT, {"seed": 2**64}, 400, INVALID, "body.seed", "1 validation error:"),
+    "no prompts": Case(TEXT, {"prompt": []}, 400, BAD_REQUEST, None, "You must pass at least one prompt"),
     "greedy n": Case(TEXT, {"n": 2}, 400, BAD_REQUEST, None, "n must be 1 when using greedy sampling, got 2."),
     "temperature": Case(CHAT, {"temperature": -1}, 400, BAD_REQUEST, "temperature", "temperature must be non-negative"),
     "too long": Case(
@@ -116,9 +119,23 @@ async def test_a_refusal_has_a_status_and_a_reason(engines: Engines, case: Case,
     assert error["message"].startswith(case.message)
 
 
-async def test_a_token_that_there_is_not_is_found_when_a_stream_has_begun(engines: Engines) -> None:
-    body = {"prompt": [10**8], "max_tokens": 1}
-    message = "Token id 100000000 is out of vocabulary"
+EMPTY = "The decoder prompt cannot be empty"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ([10**8], "Token id 100000000 is out of vocabulary"),
+        ([[]], EMPTY),
+        (["", ""], EMPTY),
+        ([[1], []], EMPTY),
+    ],
+    ids=repr,
+)
+async def test_a_prompt_that_is_none_is_found_when_a_stream_has_begun(
+    engines: Engines, prompt: Any, message: str
+) -> None:
+    body = {"prompt": prompt, "max_tokens": 1}
     whole = error_of(await engines.unsplit.post(TEXT, body), 400)
     (event,) = (await engines.unsplit.stream(TEXT, body)).events
     assert event["error"] == whole == {"message": message, "type": BAD_REQUEST, "param": None, "code": 400}

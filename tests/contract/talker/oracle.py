@@ -66,6 +66,12 @@ class Oracle:
             )
         return self._case(messages, tokens, inputs["input_ids"][0].tolist(), kept)
 
+    def sound(self, codes: Sequence[Sequence[int]]) -> Any:
+        """`[frames][16]` in one pass of Code2Wav, float32 `[samples]` in [-1, 1]."""
+        torch = self._torch
+        with torch.no_grad():
+            return self.model.code2wav(torch.tensor(codes).T[None]).flatten().numpy()
+
     def _keeping(self, kept: dict[str, Any]) -> Any:
         """Keeps what Thinker and Talker return while `generate` of the whole runs."""
         from contextlib import ExitStack

@@ -21,6 +21,8 @@ from common.conditioning import STAGE, frame_rows
 from common.engine import Role
 from common.ports import free_ports
 from common.process import Child
+from tests.e2e.features.listening import VARIABLE as HEARD
+from tests.e2e.features.listening import WORKERS
 from tests.sse import events_of
 
 if TYPE_CHECKING:
@@ -45,11 +47,13 @@ class Text:
 
 @dataclass(frozen=True)
 class Speech:
-    """`rows` and `codes` are the runner's journal (`engines/runner/journal.py`): what was scheduled, what was said."""
+    """`rows` and `codes` are the runner's journal (`engines/runner/journal.py`): what was scheduled, what was said.
+    `heard` is what the model's hooks were told (`listening.py`)."""
 
     prompt_tokens: int
     rows: Sequence[dict[str, Any]]
     codes: Sequence[Sequence[int]]
+    heard: Sequence[dict[str, Any]]
 
     @property
     def shapes(self) -> list[tuple[int, int, int]]:
@@ -72,7 +76,7 @@ def speak(talker: Path, text: Text, folder: Path, *flags: str, device: str) -> S
     from engines.thinker.ready import Readiness
 
     folder.mkdir()
-    journal = folder / "journal"
+    journal, heard = folder / "journal", folder / "heard"
     (port,) = free_ports(1)
     spec = EngineSpec(
         model=str(talker),
@@ -81,19 +85,26 @@ def speak(talker: Path, text: Text, folder: Path, *flags: str, device: str) -> S
         served_name="talker",
         device=device,
         max_model_len=2048,
-        extra=flags,
+        channel=f"ipc://{folder}/codes",
+        extra=("--worker-cls", WORKERS[device], *flags),
     )
-    env = environment(spec, device=device, channel=f"ipc://{folder}/codes")
+    env = environment(spec, device=device)
     invariant = {"VLLM_BATCH_INVARIANT": "1"} if device == "cuda" else {}
     with ExitStack() as stack:
-        env = {**os.environ, **env, **invariant, "DUET_PHASE_LOG": str(journal)}
+        env = {**os.environ, **env, **invariant, "DUET_PHASE_LOG": str(journal), HEARD: str(heard)}
         child = stack.enter_context(Child("talker", command(spec, device=device), log=folder / "talker.log", env=env))
         thinker = stack.enter_context(Publisher())
         url = f"http://127.0.0.1:{port}"
         Readiness(child, url, within=READY_WITHIN).wait()
         events = _ask(url, _tell(thinker, text))
     assert [event["type"] for event in events[:1] + events[-1:]] == ["started", "done"], events
-    return _read(journal, events[0]["prompt_tokens"])
+    rows, told = _lines(journal), _lines(heard)
+    return Speech(
+        prompt_tokens=events[0]["prompt_tokens"],
+        rows=[event for event in rows if event["event"] == "row"],
+        codes=[event["codes"] for event in rows if event["event"] == "codes"],
+        heard=told,
+    )
 
 
 def _tell(thinker: Publisher, text: Text) -> str:
@@ -111,11 +122,8 @@ def _ask(url: str, conditioning: str) -> list[dict[str, Any]]:
     return events_of(reply.text)
 
 
-def _read(journal: Path, prompt_tokens: int) -> Speech:
-    events = [json.loads(line) for line in journal.read_text().splitlines()]
-    rows = [event for event in events if event["event"] == "row"]
-    codes = [event["codes"] for event in events if event["event"] == "codes"]
-    return Speech(prompt_tokens, rows, codes)
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def sound(weights: Path, codes: Sequence[Sequence[int]], device: str) -> NDArray[float32]:

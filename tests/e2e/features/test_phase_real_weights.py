@@ -46,6 +46,8 @@ def test_the_same_check_with_tiny_weights_on_cpus(tmp_path: Path) -> None:
 
 
 def check_cut_equals_whole(weights: Path, folder: Path, *, device: str) -> None:
+    from numpy import isfinite
+
     from engines.talker import make_talker
 
     talker, text = make_talker(weights, folder / "talker"), text_of(weights)
@@ -61,11 +63,22 @@ def check_cut_equals_whole(weights: Path, folder: Path, *, device: str) -> None:
 
     assert whole.shapes[:2] == [(n, 0, n), (n, n, 1)]
     assert cut.shapes[:3] == [(n, 0, n - 1), (n, n - 1, 1), (n, n, 1)]
-    assert [(row["is_prefill"], row["mtp"]) for row in cut.rows[:3]] == [(True, False), (True, False), (False, True)]
+    assert [row["mtp"] for row in cut.rows[:3]] == [False, False, True]
+    assert [(told["hook"], told.get("tokens"), told.get("keys")) for told in cut.heard[:4]] == [
+        ("preprocess", n - 1, [n, 0, True]),
+        ("preprocess", 1, [n, n - 1, True]),
+        ("preprocess_decode_batch", 1, [n, n, False]),
+        ("talker_mtp", None, None),
+    ]
+    predicted = [told for told in cut.heard if told["hook"] == "talker_mtp"]
+    assert len(predicted) == len(cut.codes) == len(cut.rows) - 2, (
+        "each decode row has a frame, no row of the prompt has"
+    )
     assert cut.codes, "no frame was spoken"
     assert cut.codes == whole.codes
 
     wave = sound(weights, cut.codes, device)
     assert wave.size > 0
-    assert abs(wave).max() <= 1, "not finite, or not a waveform"
+    assert isfinite(wave).all()
+    assert abs(wave).max() <= 1, "not a waveform"
     assert abs(wave).max() > 0, "silence"

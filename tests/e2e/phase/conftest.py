@@ -35,7 +35,7 @@ def witnesses(tmp_path_factory: pytest.TempPathFactory, witness_model: Path) -> 
         found = Witnesses(
             whole=start("whole", batched=True, max_num_seqs=32),
             chunked=start("chunked", "--max-num-batched-tokens", str(BUDGET)),
-            cramped=start("cramped", "--no-enable-prefix-caching", max_model_len=256, kv_blocks=CRAMPED_BLOCKS),
+            cramped=start("cramped", max_model_len=256, kv_blocks=CRAMPED_BLOCKS),
             prefill=start("prefill", role=Role.PREFILL, kv=DEFAULT),
             decode=start("decode", role=Role.DECODE, kv=DEFAULT, batched=True),
         )
@@ -65,4 +65,6 @@ def _start(
         extra=("--additional-config", told, *flags),
         **spec,
     )
-    return Witness(launch(stack, base, folder / f"{name}.log"), record)
+    journal = folder / f"{name}.journal"
+    engine = launch(stack, base, folder / f"{name}.log", env={"DUET_PHASE_LOG": str(journal)})
+    return Witness(engine, record, journal)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 
 import pytest
 
 from engines.witness.record import Frame, Row
-from tests.e2e.phase.witnesses import BUDGET, Spoken, Witnesses, largest_batch, prompt_of, say_at_once
+from tests.e2e.phase.witnesses import (
+    BUDGET,
+    Spoken,
+    Step,
+    Witnesses,
+    largest_batch,
+    prompt_of,
+    say_at_once,
+    spoken_steps,
+)
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
@@ -35,6 +43,7 @@ async def test_a_prompt_s_last_token_on_its_own_is_a_prefill_and_gets_no_frame(w
 async def test_rows_of_both_phases_in_one_step_change_nothing(witnesses: Witnesses) -> None:
     prompts = [prompt_of(length, salt=2) for length in LENGTHS]
     alone = await witnesses.whole.say_each(prompts, SPOKEN)
+    before = len(witnesses.chunked.events())
     together = await witnesses.chunked.say(prompts, SPOKEN)
     coming_and_going = await say_at_once(witnesses.chunked, prompts, SPOKEN)
 
@@ -42,7 +51,10 @@ async def test_rows_of_both_phases_in_one_step_change_nothing(witnesses: Witness
         assert one.said == other.said == third.said
     for spoken in (*together, *coming_and_going):
         check_phases(spoken)
-    assert mixed(witnesses.chunked.events()), "no step had a prefill row and a decode row"
+    mixed = [step for step in spoken_steps(witnesses.chunked.events()[before:]) if step.mixed]
+    assert mixed, "no step had a prefill row behind a decode row"
+    for step in mixed:
+        check_frames(step)
 
 
 async def test_a_tail_beside_decode_rows_gets_no_frame_and_they_keep_theirs(witnesses: Witnesses) -> None:
@@ -58,6 +70,10 @@ async def test_a_tail_beside_decode_rows_gets_no_frame_and_they_keep_theirs(witn
 
     assert tailed.shapes[:2] == [(len(late), 0, len(late) - 1), (len(late), len(late) - 1, 1)]
     check_phases(tailed)
+    tail = tailed.rows[1]
+    (step,) = [step for step in spoken_steps(witnesses.chunked.events()[before:]) if tail in step.rows]
+    assert [row.prefill for row in step.rows] == [False] * SPEAKING + [True]
+    check_frames(step)
     assert tailed.said == (await witnesses.whole.say([late], SPOKEN))[0].said
     assert [spoken.said for spoken in disturbed] == [spoken.said for spoken in await witnesses.whole.say(speaking, 200)]
 
@@ -83,17 +99,15 @@ async def test_32_requests_at_once_keep_their_own_codes(witnesses: Witnesses) ->
     assert hooks == {(True, "scalar"), (False, "batched")}
 
 
+def check_frames(step: Step) -> None:
+    """Its decode rows have a frame each, in their order, and its prefill rows have none."""
+    spoke = [row.request for row in step.rows if not row.prefill]
+    assert [frame.request for frame in step.frames] == spoke, step
+
+
 def check_phases(spoken: Spoken) -> None:
     """Each row's phase is that of its numbers, decode rows are one token, and only they make the step go on."""
     for row in spoken.rows:
         assert row.prefill == (row.computed < row.prompt_len), row
         assert row.prefill or row.span == 1, row
         assert row.step == max(0, row.computed - row.prompt_len), row
-
-
-def mixed(events: list[Row | Frame]) -> bool:
-    """Whether a decode row came right after a prefill row of another request, with no frame between them."""
-    return any(
-        isinstance(a, Row) and isinstance(b, Row) and a.prefill != b.prefill and a.request != b.request
-        for a, b in itertools.pairwise(events)
-    )

@@ -4,7 +4,7 @@
 | --- | --- |
 | `whole` | nothing is ever cut: the budget of a step is larger than any prompt; batched hooks; 32 requests at once |
 | `chunked` | 64 tokens a step, so that a prompt of 65 ends in a row of one token; scalar hooks |
-| `cramped` | a KV cache too small for what is asked, no prefix cache: requests are preempted and start again |
+| `cramped` | a KV cache too small for what is asked: requests are preempted and start again |
 | `prefill`, `decode` | a pair with NIXL |
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,10 +34,12 @@ _VOCABULARY = (3, 1000)
 
 @dataclass(frozen=True)
 class Spoken:
-    """One answer: its tokens, and all rows and frames of its request in the order in which the engine wrote them."""
+    """One answer: its tokens, and all rows and frames of its request in the order in which the engine wrote them.
+    `request` is a part of the engine's own id of it."""
 
     tokens: tuple[int, ...]
     events: tuple[Row | Frame, ...]
+    request: str = ""
 
     @property
     def rows(self) -> list[Row]:
@@ -61,25 +64,48 @@ class Spoken:
 
 
 @dataclass(frozen=True)
+class Step:
+    """What is sure of one step in which frames were spoken: its rows from the first decode row on, and its frames."""
+
+    rows: tuple[Row, ...]
+    frames: tuple[Frame, ...]
+
+    @property
+    def mixed(self) -> bool:
+        return not all(row.prefill == self.rows[0].prefill for row in self.rows)
+
+
+@dataclass(frozen=True)
 class Witness:
+    """`record` is the model's own, `journal` the runner's (`engines/runner/journal.py`)."""
+
     engine: RealEngine
     record: Path
+    journal: Path
 
     def events(self) -> list[Row | Frame]:
         return read(self.record) if self.record.exists() else []
+
+    def scheduled(self, request: str) -> list[dict[str, Any]]:
+        """The rows of the request whose engine-side id has this in it, as the scheduler made them: a row that is fed
+        again reaches no hook, and is here all the same."""
+        lines = map(json.loads, self.journal.read_text().splitlines())
+        return [line for line in lines if line["event"] == "row" and request in line["request"]]
 
     def of(self, request: str) -> tuple[Row | Frame, ...]:
         """What was written about the request whose engine-side id has this in it."""
         return tuple(event for event in self.events() if request in event.request)
 
-    async def say(self, prompts: Sequence[Sequence[int]], tokens: int) -> list[Spoken]:
-        """Asks for all of them in one call, so that they are in one batch."""
+    async def say(self, prompts: Sequence[Sequence[int]], tokens: int, **asked: Any) -> list[Spoken]:
+        """Asks for all of them in one call, so that they are in one batch. `asked` is added to the body."""
         request = f"witness-{next(_IDS)}"
+        body = {**ask(prompts, tokens), **asked}
         async with httpx.AsyncClient(base_url=self.engine.url, timeout=300) as client:
-            reply = await client.post("/v1/completions", json=ask(prompts, tokens), headers={"X-Request-Id": request})
+            reply = await client.post("/v1/completions", json=body, headers={"X-Request-Id": request})
         assert reply.status_code == 200, reply.text
         choices = sorted(reply.json()["choices"], key=lambda choice: choice["index"])
-        return [Spoken(tuple(c["token_ids"]), self.of(f"{request}-{c['index']}-")) for c in choices]
+        ids = [f"{request}-{choice['index']}-" for choice in choices]
+        return [Spoken(tuple(c["token_ids"]), self.of(id), id) for c, id in zip(choices, ids, strict=True)]
 
     async def say_each(self, prompts: Sequence[Sequence[int]], tokens: int) -> list[Spoken]:
         """Asks for one after the other, so that each is alone."""
@@ -126,6 +152,24 @@ def largest_batch(events: Sequence[Row | Frame]) -> int:
     """The most frames that came out of one call of the MTP: an engine writes them one after the other."""
     runs = itertools.groupby(events, key=lambda event: isinstance(event, Frame))
     return max((len(list(run)) for spoken, run in runs if spoken), default=0)
+
+
+def spoken_steps(events: Sequence[Row | Frame]) -> list[Step]:
+    """The steps of an engine with scalar hooks in which something was spoken.
+
+    A step's rows are written before its frames, and each of its decode rows has one. So a frame ends the step of all
+    rows since the last decode row that has none yet; prefill rows before those may be from steps without a frame.
+    """
+    steps, rows, frames = [], [], []
+    for event in (*events, None):
+        if frames and not isinstance(event, Frame):
+            steps.append(Step(tuple(rows), tuple(frames)))
+            rows, frames = [], []
+        if isinstance(event, Frame):
+            frames.append(event)
+        elif event is not None and (rows or not event.prefill):
+            rows.append(event)
+    return steps
 
 
 async def say_at_once(witness: Witness, prompts: Sequence[Sequence[int]], tokens: int) -> list[Spoken]:

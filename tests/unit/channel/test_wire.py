@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from common.channel.errors import ChannelError
 from common.channel.frame import ITEM_BYTES, Frame, Rows
-from common.channel.reference import Key, Reference
+from common.channel.reference import Key, Reference, address
 from common.channel.streams import End
 from common.channel.wire import Drop, Message, More, Pull, Wait, from_parts, to_parts
 
@@ -47,6 +47,7 @@ def test_a_reference_is_text(endpoint: str, key: Key) -> None:
     assert Reference.parse(str(reference)) == reference
     assert str(reference).isascii()
     assert str(reference).startswith("duet+")
+    assert Reference.within(address(endpoint), key) == reference
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 from typer.testing import CliRunner
@@ -29,6 +30,11 @@ def test_without_a_command_it_is_help() -> None:
     result = CliRunner().invoke(app, [])
     assert result.exit_code == 2
     assert "Usage: " in result.output
+
+
+def test_version() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"duet {version('duet')}\n")
 
 
 def test_help_loads_nothing_heavy() -> None:

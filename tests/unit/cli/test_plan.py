@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from cli.local.engines import LocalEngine
 from cli.local.hello import hello
 from cli.local.model import Model
 from cli.local.plan import Plan
-from common.engine import Role
 from common.errors import ConfigurationError
 from gateway.settings import Settings
 
@@ -47,7 +47,7 @@ def test_a_model_that_is_made_here(tmp_path: Path) -> None:
 
 def test_a_folder_is_a_model_under_its_own_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = model_folder(tmp_path)
-    assert Model.of(str(folder)) == Model("my-model", folder, None)
+    assert Model.of(str(folder)) == Model("my-model", folder, None, speaks=False)
     assert Model.of(str(folder)).make() is None
     monkeypatch.chdir(folder)
     assert Model.of(".").name == "my-model"
@@ -55,27 +55,102 @@ def test_a_folder_is_a_model_under_its_own_name(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("name", ["tinny", "/no/such/folder", ""])
 def test_a_model_that_is_neither(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"expected smollm2 or tiny, or a folder with a config\.json"):
+    with pytest.raises(ConfigurationError, match=r"expected omni-tiny, smollm2, tiny, or a folder with a config\.json"):
         Model.of(name)
+
+
+def flag(engine: LocalEngine, name: str) -> str:
+    return engine.command[list(engine.command).index(name) + 1]
+
+
+ROWS = Path("/rows")
 
 
 def test_an_engine_for_each_role_on_ports_of_their_own() -> None:
     two_and_one = plan(prefill=2, decode=1, kv_lease=12.0, engine_api_key="e")
-    specs = two_and_one.engines()
-    assert two_and_one.engine_names == ["prefill-1", "prefill-2", "decode-1"]
-    assert [spec.role for spec in specs] == [Role.PREFILL, Role.PREFILL, Role.DECODE]
-    ports = [port for spec in specs for port in (spec.port, spec.side_port)]
-    assert len(set(ports)) == 6
-    for spec in specs:
-        assert spec.model == str(two_and_one.model.directory)
-        assert (spec.served_name, spec.device, spec.max_model_len) == ("tiny", "cpu", 512)
-        assert (spec.connector, spec.lease, spec.api_key) == ("NixlConnector", 12.0, "e")
+    engines = two_and_one.engines(ROWS)
+    names = ["prefill-1", "prefill-2", "decode-1"]
+    assert [engine.name for engine in engines] == names == two_and_one.engine_names
+    assert [engine.env["DUET_ENGINE_ROLE"] for engine in engines] == ["prefill", "prefill", "decode"]
+    ports = [(flag(engine, "--port"), engine.env["VLLM_NIXL_SIDE_CHANNEL_PORT"]) for engine in engines]
+    assert len({port for pair in ports for port in pair}) == 6
+    for engine in engines:
+        assert flag(engine, "--model") == str(two_and_one.model.directory)
+        assert flag(engine, "--served-model-name") == "tiny"
+        assert flag(engine, "--max-model-len") == "512"
+        kv = json.loads(flag(engine, "--kv-transfer-config"))
+        assert (kv["kv_connector"], kv["kv_connector_extra_config"]["kv_lease_duration"]) == ("NixlConnector", 12.0)
+        assert engine.env["VLLM_API_KEY"] == "e"
+        assert "DUET_CHANNEL" not in engine.env
+        assert engine.url == f"http://127.0.0.1:{flag(engine, '--port')}"
+
+
+@pytest.fixture
+def omni(tmp_path: Path) -> Path:
+    folder = tmp_path / "omni"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"talker_config": {}, "code2wav_config": {}}')
+    return folder
+
+
+def test_a_model_that_speaks_has_a_talker_and_a_code2wav(omni: Path) -> None:
+    it = plan(str(omni), engine_api_key="e")
+    engines = {engine.name: engine for engine in it.engines(ROWS)}
+    assert list(engines) == ["prefill-1", "decode-1", "talker", "code2wav"] == it.engine_names
+    channels = {name: engine.env.get("DUET_CHANNEL") for name, engine in engines.items()}
+    publishing = ("prefill-1", "decode-1", "talker")
+    assert channels == {name: f"ipc:///rows/{name}" for name in publishing} | {"code2wav": None}
+    for name in ("prefill-1", "decode-1"):
+        assert flag(engines[name], "--worker-cls") == "engines.thinker.conditioning.cpu.ThinkerCPUWorker"
+        assert "--no-async-scheduling" in engines[name].command
+    talker, code2wav = engines["talker"], engines["code2wav"]
+    assert flag(talker, "--model") == str(it.model.talker)
+    assert flag(talker, "--served-model-name") == flag(code2wav, "--served-name") == "omni"
+    assert "--kv-transfer-config" not in talker.command
+    assert list(code2wav.command[1:4]) == ["-m", "engines.code2wav", str(omni)]
+    assert talker.env["VLLM_API_KEY"] == code2wav.env["DUET_ENGINE_API_KEY"] == "e"
+    assert "e" not in (*talker.command, *code2wav.command)
+    command = it.gateway(list(engines.values()), "unix:///v.sock")
+    given = list(zip(command[4::2], command[5::2], strict=True))
+    assert given[-2:] == [("--talkers", talker.url), ("--code2wavs", code2wav.url)]
+
+
+def test_the_talker_is_taken_out_of_the_model_once(omni: Path, tmp_path: Path) -> None:
+    model = Model.of(str(omni))
+    make = model.make_talker()
+    assert make is not None
+    assert make[1:] == ["-m", "engines.talker", str(omni), str(model.talker)]
+    assert model.talker.parent == tmp_path / "cache"
+    first = model.talker
+    (omni / "model.safetensors").write_bytes(b"other weights")
+    assert model.talker != first
+    model.talker.mkdir()
+    assert model.make_talker() is None
+
+
+def test_the_tiny_omni_is_made_with_all_its_parts() -> None:
+    model = Model.of("omni-tiny")
+    make = model.make()
+    assert make is not None
+    assert make[1:] == ["-m", "engines.tiny", "omni", str(model.directory)]
+    assert model.speaks
+    assert not Model.of("tiny").speaks
+
+
+def test_the_tiny_omni_has_no_eyes_for_vllm() -> None:
+    it = plan("omni-tiny")
+    it.model.directory.mkdir(parents=True)
+    (it.model.directory / "config.json").write_text("{}")
+    engines = {engine.name: engine for engine in it.engines(ROWS)}
+    for name in ("prefill-1", "decode-1"):
+        assert json.loads(flag(engines[name], "--limit-mm-per-prompt")) == {"image": 0, "video": 0}
+    assert "--limit-mm-per-prompt" not in engines["talker"].command
 
 
 def test_the_gateway_is_told_what_the_engines_were_told_and_no_key() -> None:
     it = plan(prefill=2, port=8123, kv_lease=12.0, api_key="client-key", engine_api_key="engine-key")
-    specs = it.engines()
-    command = it.gateway(specs, "unix:///v.sock")
+    engines = it.engines(ROWS)
+    command = it.gateway(engines, "unix:///v.sock")
     assert command[1:4] == ["-m", "cli.main", "gateway"]
     given = list(zip(command[4::2], command[5::2], strict=True))
     assert given == [
@@ -84,9 +159,9 @@ def test_the_gateway_is_told_what_the_engines_were_told_and_no_key() -> None:
         ("--connector", "NixlConnector"),
         ("--redis-url", "unix:///v.sock"),
         ("--kv-lease", "12.0"),
-        ("--prefill", f"http://127.0.0.1:{specs[0].port}"),
-        ("--prefill", f"http://127.0.0.1:{specs[1].port}"),
-        ("--decode", f"http://127.0.0.1:{specs[2].port}"),
+        ("--prefill", engines[0].url),
+        ("--prefill", engines[1].url),
+        ("--decode", engines[2].url),
     ]
     assert not any("key" in part for part in command)
 
@@ -115,7 +190,9 @@ def test_port_0_is_a_free_one() -> None:
 
 @pytest.mark.parametrize("keyed", [False, True])
 def test_what_is_printed_can_be_pasted(keyed: bool) -> None:
-    text = hello("http://127.0.0.1:8000", "tiny", Path("/logs"), keyed=keyed)
+    text = hello("http://127.0.0.1:8000", Model.of("tiny"), Path("/logs"), keyed=keyed)
+    assert "-o answer.wav" not in text
+    assert "-o answer.wav" in hello("http://127.0.0.1:8000", Model.of("omni-tiny"), Path("/logs"), keyed=keyed)
     curl = shlex.split(text[text.index("curl") : text.index("In Python")])
     assert curl[:3] == ["curl", "-N", "http://127.0.0.1:8000/v1/chat/completions"]
     assert ("authorization: Bearer $DUET_API_KEY" in curl) is keyed

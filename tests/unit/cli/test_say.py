@@ -1,15 +1,22 @@
 from __future__ import annotations
 
+import base64
 import os
+import re
 import signal
 import subprocess
 import sys
+import wave
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
 from cli.main import app
+from cli.speech import Heard
 from common.ports import free_ports
 from tests.unit.cli.openai_server import OpenAIServer, piece, serving, sse
 
@@ -48,6 +55,75 @@ def test_what_flags_ask_for(server: OpenAIServer) -> None:
         "temperature": 0,
         "stream": True,
     }
+
+
+def sound(*samples: int) -> str:
+    return base64.b64encode(np.array(samples, "<i2").tobytes()).decode()
+
+
+def audio(**delta: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": {"audio": delta}}]}
+
+
+SPOKEN = (
+    {"choices": [{"index": 0, "delta": {"role": "assistant", "content": None}}]},
+    audio(id="audio_1", transcript="Pa"),
+    audio(data=sound(1, -2, 300)),
+    audio(transcript="ris"),
+    audio(data=sound(*range(2400))),
+    audio(expires_at=1),
+)
+
+
+def test_an_answer_that_is_spoken(server: OpenAIServer, tmp_path: Path) -> None:
+    server.body = sse(*SPOKEN, {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}, "[DONE]")
+    out = tmp_path / "answer.wav"
+    result = say(server, "-o", str(out), "--voice", "aiden", "--max-frames", "50")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == "Paris\n"
+    said = re.fullmatch(
+        r"first text \d+ ms, first sound \d+ ms, 0\.10 s of speech in \d+\.\d\d s \(real-time factor \d+\.\d\d\): "
+        + re.escape(f"{out}\n"),
+        result.stderr,
+    )
+    assert said, result.stderr
+    with wave.open(str(out)) as file:
+        assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, 24000)
+        assert np.frombuffer(file.readframes(9999), "<i2").tolist() == [1, -2, 300, *range(2400)]
+    body = server.asked[-1][1]
+    assert body["modalities"] == ["text", "audio"]
+    assert body["audio"] == {"voice": "aiden", "format": "pcm16", "sampling": {"max_frames": 50}}
+
+
+def test_times_are_told_from_when_it_was_asked() -> None:
+    times = iter([10.0, 10.25, 10.5, 11.0])
+    heard = Heard(clock=lambda: next(times))
+    deltas = [event["choices"][0]["delta"] for event in (audio(transcript="a"), audio(data=sound(*range(12000))))]
+    assert list(heard.text(iter(deltas))) == ["a"]
+    told = "first text 250 ms, first sound 500 ms, 0.50 s of speech in 1.00 s (real-time factor 2.00): a.wav"
+    assert heard.report(Path("a.wav")) == told
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([*SPOKEN, {"error": {"message": "the Talker is gone", "code": "speech_failed"}}], "the Talker is gone"),
+        (SPOKEN, "the answer broke off"),
+        ([piece("Paris"), "[DONE]"], "the answer has no speech: nothing was said"),
+    ],
+)
+def test_speech_that_is_not_whole_is_no_file(server: OpenAIServer, tmp_path: Path, events: Any, said: str) -> None:
+    server.body = sse(*events)
+    result = say(server, "-o", str(tmp_path / "answer.wav"))
+    assert failure(result) == f"duet: {said}\n"
+    assert result.stdout == "Paris\n"
+    assert not (tmp_path / "answer.wav").exists()
+
+
+def test_a_file_that_cannot_be_written(server: OpenAIServer, tmp_path: Path) -> None:
+    server.body = sse(*SPOKEN, "[DONE]")
+    result = say(server, "-o", str(tmp_path / "no" / "answer.wav"))
+    assert failure(result) == f"duet: {tmp_path}/no/answer.wav cannot be written: No such file or directory\n"
 
 
 def test_a_key(server: OpenAIServer) -> None:

@@ -64,6 +64,24 @@ def test_a_resumed_row_that_runs_past_its_prompt() -> None:
     assert new.mtp_eligible
 
 
+@pytest.mark.parametrize(
+    ("numbers", "replay"),
+    [
+        ((5, 0, 4, 5), False),  # a prompt's first chunk: nothing was sampled
+        ((5, 4, 1, 5), False),
+        ((41, 0, 10, 51), True),  # the same of a prompt that was computed before
+        ((41, 0, 41, 51), True),
+        ((41, 0, 51, 51), False),  # its last position is new
+        ((5, 0, 5, 6), True),
+        ((5, 5, 1, 6), False),
+        ((5, 5, 1, 7), True),
+        ((5, 5, 2, 6), False),  # behind the newest that is known: drafts
+    ],
+)
+def test_a_replay_is_what_a_later_token_was_sampled_from(numbers: tuple[int, int, int, int], replay: bool) -> None:
+    assert PhaseInfo.of(*numbers).is_replay is replay
+
+
 def test_a_chunk_of_it_is_replayed_whole() -> None:
     row = PhaseInfo.of(41, 41, 5, 51)
     assert row.is_replay

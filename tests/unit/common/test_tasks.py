@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from common.tasks import end
+from common.tasks import Background, end
 
 
 async def test_a_task_that_swallows_a_cancellation_ends_all_the_same() -> None:
@@ -35,3 +35,25 @@ async def test_a_task_that_swallows_a_cancellation_ends_all_the_same() -> None:
 
 async def test_nothing_to_end() -> None:
     await end()
+
+
+async def test_background_work_starts_ends_and_starts_again() -> None:
+    began = ended = 0
+
+    async def work() -> None:
+        nonlocal began, ended
+        began += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended += 1
+
+    background = Background(work)
+    await background.stop()
+    for turn in (1, 2):
+        background.start()
+        await asyncio.sleep(0)
+        assert (began, ended) == (turn, turn - 1)
+        await background.stop()
+        await background.stop()
+        assert (began, ended) == (turn, turn)

@@ -14,6 +14,9 @@ import pytest
 
 from common.engine import Role
 from common.errors import ConfigurationError
+from engines.code2wav import launch as code2wav_launch
+from engines.code2wav.launch import Code2WavSpec
+from engines.talker import launch as talker_launch
 from engines.thinker import EngineSpec, command, environment
 
 ROOT = Path(__file__).parents[3]
@@ -122,6 +125,55 @@ def test_what_is_asked_for_is_passed_on() -> None:
     assert "--enable-log-requests" in given
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_thinker_with_a_channel_tells_a_talker(device: str) -> None:
+    telling = replace(PREFILL, channel="ipc:///run/rows")
+    given = flags(command(telling, device=device))
+    assert "engines.thinker.conditioning." in (given["--worker-cls"] or "")
+    assert "--no-async-scheduling" in given
+    assert environment(telling, device=device)["DUET_CHANNEL"] == "ipc:///run/rows"
+    assert "--no-async-scheduling" not in command(PREFILL, device=device)
+    assert "DUET_CHANNEL" not in environment(PREFILL, device=device)
+
+
+def test_a_stock_runner_tells_nobody() -> None:
+    with pytest.raises(ConfigurationError, match="--runner is stock: expected duet, as --channel is set"):
+        command(replace(PREFILL, runner="stock", channel="ipc:///run/rows"), device="cpu")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_talker(device: str) -> None:
+    spec = replace(PREFILL, channel="ipc:///run/codes", extra=("--seed", "7"))
+    argv = talker_launch.command(spec, device=device)
+    given = flags(argv)
+    assert "engines.talker." in (given["--worker-cls"] or "")
+    assert given["--scheduler-cls"] == "engines.talker.scheduler.TalkerScheduler"
+    assert {"--no-enable-prefix-caching", "--no-async-scheduling", "--skip-tokenizer-init"} <= set(given)
+    assert "--kv-transfer-config" not in given
+    assert argv[-2:] == ["--seed", "7"]
+    added = talker_launch.environment(spec, device=device)
+    assert {"duet_identity", "duet_speech"} <= set(added["VLLM_PLUGINS"].split(","))
+    assert added["DUET_CHANNEL"] == "ipc:///run/codes"
+    with pytest.raises(ConfigurationError, match="--channel is not set"):
+        talker_launch.environment(replace(spec, channel=None), device=device)
+
+
+def test_a_code2wav_and_its_key() -> None:
+    spec = Code2WavSpec("/m", 8400, served_name="m", dtype="float32", chunk=10, api_key="hush")
+    argv = code2wav_launch.command(spec, device="cpu")
+    assert argv[1:4] == ["-m", "engines.code2wav", "/m"]
+    assert flags(argv) == {
+        "--host": "127.0.0.1",
+        "--port": "8400",
+        "--served-name": "m",
+        "--device": "cpu",
+        "--dtype": "float32",
+        "--chunk": "10",
+    }
+    assert code2wav_launch.environment(spec, device="cpu")["DUET_ENGINE_API_KEY"] == "hush"
+    assert "OMP_NUM_THREADS" not in code2wav_launch.environment(spec, device="cuda")
+
+
 def test_further_arguments_come_last() -> None:
     argv = command(replace(PREFILL, extra=("--block-size", "128")), device="cpu")
     assert argv[-2:] == ["--block-size", "128"]
@@ -156,21 +208,22 @@ def test_all_addresses_is_none_that_a_peer_can_reach(host: str) -> None:
 
 SERVER = """
 import json, os, sys
-names = ("OMP_NUM_THREADS", "HF_HUB_OFFLINE")
+names = ("OMP_NUM_THREADS", "HF_HUB_OFFLINE", "DUET_CHANNEL")
 print(json.dumps({"pid": os.getpid(), "argv": sys.argv[1:], "env": {n: os.environ[n] for n in names}}))
 """
 
 
-def test_exec_becomes_vllm_and_leaves_what_the_environment_says(tmp_path: Path) -> None:
+def test_exec_becomes_vllm_and_leaves_what_the_environment_says_but_for_flags(tmp_path: Path) -> None:
     package = tmp_path / "vllm" / "entrypoints" / "openai"
     package.mkdir(parents=True)
     for folder in (package, *package.parents[:2]):
         (folder / "__init__.py").touch()
     (package / "api_server.py").write_text(SERVER)
     code = (
-        "import os; from common.engine import Role; from engines.thinker import EngineSpec, exec_thinker\n"
+        "import os; os.environ['DUET_CHANNEL'] = 'outer'; from common.engine import Role\n"
+        "from engines.thinker import EngineSpec, exec_thinker\n"
         "print(os.getpid(), flush=True)\n"
-        "exec_thinker(EngineSpec('m', Role.DECODE, 8200, device='cpu', extra=('--x',)))"
+        "exec_thinker(EngineSpec('m', Role.DECODE, 8200, device='cpu', channel='flag', extra=('--x',)))"
     )
     env = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "5"}
     env.pop("HF_HUB_OFFLINE", None)
@@ -178,6 +231,6 @@ def test_exec_becomes_vllm_and_leaves_what_the_environment_says(tmp_path: Path) 
     pid, said = out.splitlines()
     seen = json.loads(said)
     assert seen["pid"] == int(pid)
-    assert seen["env"] == {"OMP_NUM_THREADS": "5", "HF_HUB_OFFLINE": "1"}
+    assert seen["env"] == {"OMP_NUM_THREADS": "5", "HF_HUB_OFFLINE": "1", "DUET_CHANNEL": "flag"}
     assert seen["argv"][0] == "--model"
     assert seen["argv"][-1] == "--x"

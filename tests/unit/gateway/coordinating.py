@@ -91,6 +91,7 @@ class Rig:
     policies: Policies = field(default_factory=Policies)
     share: float = 0.2
     floor: int = 20
+    idle: float = 5.0
     engines: Sequence[Engine] = (PREFILL, DECODE)
     clock: FakeClock = field(default_factory=FakeClock)
     client: FakeEngineClient = field(default_factory=FakeEngineClient)
@@ -124,7 +125,7 @@ class Rig:
             clock=self.clock,
             ids=RandomIds(),
             metrics=self.metrics,
-            deadlines=LegDeadlines.of(connect=5, prefill=5, first_token=5, idle=5, unary=5),
+            deadlines=LegDeadlines.of(connect=5, prefill=5, first_token=5, idle=self.idle, unary=5),
             policies=self.policies,
             pulse=self.pulse,
             budget=RetryBudget(share=self.share, floor=self.floor),

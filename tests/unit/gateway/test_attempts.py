@@ -146,6 +146,30 @@ async def test_an_engine_that_fails_where_another_does_not_is_left_alone_for_a_w
     assert [engine.id for engine, seen in rig.client.calls if seen.leg == "prefill"].count(PREFILL.id) > 3
 
 
+async def test_the_only_decode_gets_another_prefills_kv_where_it_could_not_have_the_first() -> None:
+    rig = Rig(engines=(PREFILL, PREFILL_2, DECODE))
+    rig.client.on(leg="release", reply=REFUSED)
+    rig.client.on(leg="prefill", reply=prefilled())
+    rig.client.on(leg="decode", times=1, reply=FAULT)
+    rig.client.on(leg="decode", reply=answered())
+    await rig.ask()
+    record = await record_of(rig)
+    assert (record.state, record.attempt, record.prefill) == (State.FINISHED, 2, PREFILL_2.id)
+    blamed = [rig.count("duet_engine_failures_total", engine=e.id) for e in (PREFILL, PREFILL_2, DECODE)]
+    assert blamed == [1, 0, 0]
+
+
+async def test_a_request_that_the_only_decode_fails_at_is_tried_once_with_each_prefill() -> None:
+    rig = Rig(engines=(PREFILL, PREFILL_2, DECODE), policies=Policies(attempts=9))
+    rig.client.on(leg="release", reply=REFUSED)
+    rig.client.on(leg="prefill", reply=prefilled())
+    rig.client.on(leg="decode", reply=FAULT)
+    with pytest.raises(EngineRefused):
+        await rig.ask()
+    assert len(rig.client.posts_of("decode")) == 2
+    assert [rig.count("duet_engine_failures_total", engine=e.id) for e in FOUR] == [0] * 4
+
+
 async def test_nothing_is_tried_again_once_the_client_has_a_byte() -> None:
     rig = four()
     rig.client.on(leg="prefill", reply=prefilled())

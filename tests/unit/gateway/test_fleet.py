@@ -197,3 +197,53 @@ async def test_a_prefill_engine_whose_identity_is_not_known_yet_is_not_up() -> N
     assert not rig.fleet.routable(Role.PREFILL)
     assert "expected an engine_id" in (rig.fleet.members[P.id].fault or "")
     assert rig.fleet.routable(Role.DECODE), "decode has no bootstrap server"
+
+
+T = Engine.at("http://127.0.0.1:8300", Role.TALKER)
+C = Engine.at("http://127.0.0.1:8400", Role.CODE2WAV)
+
+
+def tells(rig: Rig, engine: Engine, reply: Script) -> None:
+    rig.client.on("/duet/identity", engine=engine.id, reply=reply)
+
+
+async def test_where_there_is_speech_engines_are_asked_where_they_tell() -> None:
+    rig = Rig(P, D, T, C)
+    for engine in (P, D, T, C):
+        rig.well(engine)
+    tells(rig, P, json_reply({"stage": "thinker", "channel": "duet+ipc:///rows"}))
+    tells(rig, D, json_reply({"detail": "Not Found"}, 404))
+    tells(rig, T, json_reply({"stage": "talker", "speakers": ["ethan", "chelsie"]}))
+    for engine in (P, D, T, C):
+        await rig.check(engine)
+    members = rig.fleet.members
+    assert [members[e.id].up for e in (P, D, T, C)] == [True] * 4
+    assert [members[e.id].engine.channel for e in (P, D)] == ["duet+ipc:///rows", None]
+    assert rig.fleet.speakers("m") == ("ethan", "chelsie")
+    assert rig.fleet.speakers("other") is None
+    assert dict(rig.fleet.models()) == {"m": 2048}
+
+
+@pytest.mark.parametrize("reply", [json_reply({}, 404), json_reply({"speakers": "ethan"}), Script([b"<html>"])])
+async def test_a_talker_that_names_no_voices_is_not_up(reply: Script) -> None:
+    rig = Rig(P, D, T, C)
+    rig.well(T)
+    tells(rig, T, reply)
+    await rig.check(T)
+    assert not rig.fleet.members[T.id].up
+    assert "no speakers" in (rig.fleet.members[T.id].fault or "")
+
+
+async def test_without_speech_nobody_is_asked_who_it_is() -> None:
+    rig = Rig()
+    rig.well()
+    await rig.check()
+    assert {seen.path for _, seen in rig.client.calls} == {"/health", "/v1/models"}
+
+
+async def test_a_talkers_name_is_no_model() -> None:
+    rig = Rig(P, D, T, C)
+    rig.well(T, card("talker-only"))
+    tells(rig, T, json_reply({"speakers": ["ethan"]}))
+    await rig.check(T)
+    assert dict(rig.fleet.models()) == {}

@@ -9,8 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import IllegalTransition
-from gateway.lifecycle import LIVE, TABLE, TERMINAL, Effect, Event, State, step
-from gateway.lifecycle.diagram import mermaid
+from gateway.lifecycle import (
+    LIVE,
+    SPEECH,
+    SPEECH_EVENTS,
+    TABLE,
+    TERMINAL,
+    Effect,
+    Event,
+    Speech,
+    State,
+    speech_step,
+    step,
+)
+from gateway.lifecycle.diagram import mermaid, speech_mermaid
 
 DOCS = Path(__file__).parents[3] / "docs" / "lifecycle.md"
 ENDS = {Event.FAILED: State.FAILED, Event.CANCELLED: State.CANCELLED, Event.EXPIRED: State.EXPIRED}
@@ -50,7 +62,7 @@ def test_nothing_follows_an_end(state: State, event: Event) -> None:
 
 @given(st.lists(st.sampled_from(list(Event)), max_size=12))
 def test_any_walk_stays_on_the_table(events: list[Event]) -> None:
-    """Whatever comes, in whatever order: each place is freed at most once, and an end is final."""
+    """Whatever comes, in whatever order: each place of an attempt is freed at most once, and an end is final."""
     state, effects = State.ACCEPTED, []
     for event in events:
         known = (state, event) in TABLE
@@ -60,7 +72,7 @@ def test_any_walk_stays_on_the_table(events: list[Event]) -> None:
             assert not known
             continue
         assert known
-        effects += does
+        effects = [] if event is Event.RETRIED else [*effects, *does]
     if state in TERMINAL:
         assert Effect.FREE_DECODE in effects
         assert Effect.FREE_PREFILL in effects
@@ -75,7 +87,38 @@ def test_every_state_can_be_reached_and_every_live_one_can_finish() -> None:
     assert reached == set(State)
 
 
-def test_the_docs_show_the_table() -> None:
-    assert f"```mermaid\n{mermaid()}\n```" in DOCS.read_text(), (
-        "docs/lifecycle.md is out of date: put the output of `python -m gateway.lifecycle.diagram` in its mermaid block"
-    )
+def test_the_docs_show_the_tables() -> None:
+    for drawn in (mermaid(), speech_mermaid()):
+        assert f"```mermaid\n{drawn}\n```" in DOCS.read_text(), (
+            "docs/lifecycle.md is out of date: put what `python -m gateway.lifecycle.diagram` prints into its blocks"
+        )
+
+
+def test_speech_from_its_first_sound_to_its_end() -> None:
+    speech = Speech.WAITING
+    for event in (Event.DECODE_SENT, Event.SPEECH_STARTED, Event.SPEECH_RESUMED, Event.SPEECH_DONE, Event.COMPLETED):
+        speech = speech_step(speech, event)
+    assert speech is Speech.DONE
+
+
+@pytest.mark.parametrize("event", sorted(set(Event) - SPEECH_EVENTS))
+def test_an_answer_without_sound_stays_without(event: Event) -> None:
+    assert speech_step(Speech.OFF, event) is Speech.OFF
+
+
+@given(st.lists(st.sampled_from(list(Event)), max_size=12))
+def test_any_walk_of_a_spoken_answer_ends_with_its_speech_ended(events: list[Event]) -> None:
+    """An end is final for both, no request completes while it is spoken, and only a further attempt speaks anew."""
+    state, speech = State.ACCEPTED, Speech.WAITING
+    for event in events:
+        try:
+            to, _ = step(state, event)
+            after = speech_step(speech, event)
+        except IllegalTransition:
+            assert (state, event) not in TABLE or event in SPEECH_EVENTS or event is Event.COMPLETED
+            continue
+        if after is not speech:
+            assert SPEECH[speech, event] is after
+            assert (speech in (Speech.DONE, Speech.FAILED)) <= (event is Event.RETRIED)
+        state, speech = to, after
+    assert (state in TERMINAL) <= (speech in (Speech.DONE, Speech.FAILED))

@@ -13,7 +13,7 @@ import pytest
 
 from common.errors import ConfigurationError
 from common.process import Child
-from tests.processes import alive, descendants, wait_for, wait_for_end
+from tests.processes import alive, descendants, kill, wait_for, wait_for_end
 
 TREE = str(Path(__file__).with_name("tree.py"))
 
@@ -26,8 +26,7 @@ def nothing_left() -> Iterator[None]:
     before = set(descendants(os.getpid()))
     yield
     left = [pid for pid in descendants(os.getpid()) if pid not in before]
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
+    kill(left)
     assert left == []
 
 
@@ -221,4 +220,14 @@ def test_a_child_is_out_of_reach_of_the_terminals_signals(tmp_path: Path) -> Non
     it, pids = tree(tmp_path)
     assert os.getpgid(0) not in {os.getpgid(pid) for pid in pids}
     assert os.getsid(0) not in {os.getsid(pid) for pid in pids}
+    it.stop()
+
+
+@linux
+def test_those_that_died_of_each_other_are_killed_all_the_same(tmp_path: Path) -> None:
+    it, pids = tree(tmp_path)
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    kill([gone.pid, *pids])
+    wait_for_end(pids)
     it.stop()

@@ -58,10 +58,18 @@ class Request:
     ids: list[int]
     output: list[int] = field(default_factory=list)
     extra_args: dict[str, Any] | None = None
+    seed: int | None = None
+    max_tokens: int | None = 16
+    by_embeddings: bool = False
+    """Its prompt came as embeddings alone: vLLM knows no ids of it, only how many there are."""
 
     @property
-    def prompt_token_ids(self) -> list[int]:
-        return self.ids
+    def prompt_token_ids(self) -> list[int] | None:
+        return None if self.by_embeddings else self.ids
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.ids)
 
     @property
     def output_token_ids(self) -> list[int]:
@@ -69,7 +77,7 @@ class Request:
 
     @property
     def sampling_params(self) -> Any:
-        return SimpleNamespace(extra_args=self.extra_args)
+        return SimpleNamespace(extra_args=self.extra_args, seed=self.seed, max_tokens=self.max_tokens)
 
     def token(self, position: int) -> int:
         return [*self.ids, *self.output][position]
@@ -171,4 +179,5 @@ def config(**changes: Any) -> Any:
             enforce_eager=changes.get("eager", True), hf_text_config=SimpleNamespace(hidden_size=HIDDEN)
         ),
         additional_config=changes.get("additional", {}),
+        scheduler_config=SimpleNamespace(async_scheduling=changes.get("asynchronous", True)),
     )

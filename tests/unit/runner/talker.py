@@ -99,9 +99,12 @@ class Talker:
         for k, info in enumerate(req_infos):
             self._note("preprocess_decode_batch", input_ids[k : k + 1], info)
         steps = [info.get("steps", 0) for info in req_infos]
+        updates = [{"steps": step + 1} for step in steps]
+        if not self.speaks:
+            return input_ids, _wide(input_ids), updates
         last = torch.cat([info["last"] for info in req_infos])
         text = _wide(torch.tensor([text_of(step) for step in steps]))
-        return input_ids, _wide(input_ids), last, text, [{"steps": step + 1} for step in steps]
+        return input_ids, _wide(input_ids), last, text, updates
 
     def _mtp(self, ids: Tensor, embeds: Tensor, last_hidden: Tensor, text_step: Tensor) -> tuple[Tensor, Tensor]:
         self.mtp_batches.append(ids.tolist())
@@ -133,6 +136,13 @@ class Alone:
         self.codes[len(self.rows)] = codes_of(token, hidden, text)
         self.rows.append(fed_row(token, hidden, text))
         self._steps += 1
+
+    def take_back(self, position: int) -> None:
+        """Positions from there on, all of them spoken, do not count."""
+        for dropped in range(position, len(self.rows)):
+            del self.codes[dropped]
+            self._steps -= 1
+        del self.rows[position:]
 
 
 def _wide(numbers: Tensor) -> Tensor:

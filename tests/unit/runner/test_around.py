@@ -1,14 +1,11 @@
-"""What stands around the runner: the journal, the last words, the identity, the plugin."""
+"""What stands around the runner: the journal and the last words."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -20,8 +17,6 @@ from tests.unit.runner.stage import Stage
 from tests.unit.runner.test_contract import TOKENS, arrive
 
 ROOT = Path(__file__).parents[3]
-needs_vllm = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: make install ENGINES=cpu")
-quiet = pytest.mark.filterwarnings("ignore")
 
 
 def test_the_journal_has_every_row_and_every_code(tmp_path: Path) -> None:
@@ -69,6 +64,30 @@ def test_the_first_error_is_the_last_word(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert left(path) == "engines.runner.errors.MtpInputsMissing: model M, request a (row 0): nothing came"
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("\nbecause", "because"),
+        ("\r\n\n  because\n", "because"),
+        ("because\n\n  of\u2028this\x0band that", "because of this and that"),
+        ("half a pair: \ud800", "half a pair: \\ud800"),
+        ("", ""),
+    ],
+)
+def test_a_word_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "words"
+    monkeypatch.setenv(VARIABLE, str(path))
+    with pytest.raises(ConfigurationError), last_words():
+        raise ConfigurationError(text)
+    assert left(path) == f"common.errors.ConfigurationError: {said}"
+
+
+def test_a_word_that_cannot_be_left_hides_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "missing" / "words"))
+    with pytest.raises(ConfigurationError, match="because"), last_words():
+        raise ConfigurationError("because")
+
+
 def test_other_errors_leave_no_word(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "words"
     monkeypatch.setenv(VARIABLE, str(path))
@@ -86,7 +105,7 @@ from common.errors import ConfigurationError
 from engines.runner.lastwords import leave
 atexit.register(print, "the server's own end", file=sys.stderr)
 print(sys.argv[1:])
-if "--fail" in sys.argv: leave(ConfigurationError("because"))
+if "--fail" in sys.argv: leave(ConfigurationError("\\n because"))
 if "--crash" in sys.argv: raise RuntimeError("something was raised")
 """
 
@@ -113,83 +132,3 @@ def test_the_server_ends_with_the_reason(tmp_path: Path, args: list[str], status
     assert (done.returncode, done.stdout.strip()) == (status, str(args))
     assert done.stderr.splitlines()[-1] == last
     assert list((tmp_path / "tmp").iterdir()) == [], "nothing is left behind"
-
-
-def vllm_config(kv: Any, worker: str) -> Any:
-    return SimpleNamespace(
-        kv_transfer_config=kv,
-        parallel_config=SimpleNamespace(worker_cls=worker, tensor_parallel_size=2),
-        model_config=SimpleNamespace(revision="abc"),
-        cache_config=SimpleNamespace(block_size=32),
-    )
-
-
-@needs_vllm
-@quiet
-async def test_an_engine_says_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    import vllm
-    from fastapi import FastAPI
-    from httpx import ASGITransport, AsyncClient
-
-    from engines.runner.identity import IdentityPlugin
-
-    monkeypatch.delenv("DUET_ENGINE_ROLE", raising=False)
-    kv = SimpleNamespace(kv_connector="NixlConnector", kv_role="kv_producer", engine_id="e-1")
-    client = SimpleNamespace(vllm_config=vllm_config(kv, "engines.runner.gpu.PhaseGPUWorker"))
-    app, plugin = FastAPI(), IdentityPlugin()
-    plugin.attach_router(app)
-    await plugin.init_state(client, app.state, SimpleNamespace(served_model_name=["m"], model="/m"))  # type: ignore[arg-type]
-    async with AsyncClient(transport=ASGITransport(app), base_url="http://engine") as http:
-        told = (await http.get("/duet/identity")).json()
-    assert told == {
-        "role": "prefill",
-        "model": "m",
-        "revision": "abc",
-        "connector": "NixlConnector",
-        "engine_id": "e-1",
-        "tensor_parallel_size": 2,
-        "block_size": 32,
-        "vllm_version": vllm.__version__,
-        "runner": "duet",
-        "runner_version": told["runner_version"],
-        "contract_version": "1",
-    }
-    assert told["runner_version"]
-
-
-@needs_vllm
-@quiet
-def test_a_stock_engine_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from engines.runner.identity import identity_of
-
-    monkeypatch.delenv("DUET_ENGINE_ROLE", raising=False)
-    stock = identity_of(vllm_config(None, "vllm.v1.worker.gpu_worker.Worker"), "m")
-    assert (stock["role"], stock["connector"], stock["engine_id"]) == ("both", None, None)
-    assert (stock["runner"], stock["runner_version"], stock["contract_version"]) == ("stock", None, None)
-    monkeypatch.setenv("DUET_ENGINE_ROLE", "decode")
-    assert identity_of(vllm_config(None, "vllm.v1.worker.gpu_worker.Worker"), "m")["role"] == "decode"
-
-
-@needs_vllm
-@quiet
-def test_a_declared_model_is_refused_on_a_worker_that_tells_no_phase(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vllm.model_executor.model_loader import base_loader, utils
-
-    from engines.runner.errors import RuntimeUnsupported
-    from engines.runner.plugin import register
-
-    made = []
-    monkeypatch.setattr(base_loader.BaseModelLoader, "create_model", lambda self, *told, **named: made.append(told))
-    register()
-    wrapped = base_loader.BaseModelLoader.create_model
-    register()
-    assert base_loader.BaseModelLoader.create_model is wrapped
-    plain, needy = type("Plain", (), {}), type("Needy", (), {"requires_phase_contract": True})
-    monkeypatch.setattr(utils, "get_model_architecture", lambda config: (config, "arch"))
-    stock = vllm_config(None, "vllm.v1.worker.gpu_worker.Worker")
-    stock.scheduler_config = SimpleNamespace(enable_chunked_prefill=True)
-    wrapped(None, stock, plain)
-    with pytest.raises(RuntimeUnsupported, match="tells a model no phase"):
-        wrapped(None, stock, needy)
-    wrapped(None, vllm_config(None, "engines.runner.gpu.PhaseGPUWorker"), needy)
-    assert [told[1] for told in made] == [plain, needy]

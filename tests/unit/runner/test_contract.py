@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from common.phase import KEYS
 from tests.unit.runner.stage import STALE, Ran, Request, Stage
 from tests.unit.runner.talker import Alone, Call, Talker
 
@@ -174,11 +175,18 @@ def test_a_decode_span_of_two_goes_to_the_scalar_hook_and_not_to_mtp(stage: Make
     assert fed(ran, "r") == [reference.rows[5]]
 
 
-def test_without_mtp_every_row_takes_the_scalar_hook(stage: Make) -> None:
+def test_without_mtp_the_batched_hook_gives_rows_and_updates_alone(stage: Make) -> None:
+    """Three results, as vLLM-Omni 0.30 has it."""
     s = stage(Talker(batched=True, speaks=False))
-    arrive(s, "r", 3, decoded=2)
-    assert [c.hook for c in s.model.calls] == ["preprocess"] * 3
-    assert s.codes("r") is None
+    arrive(s, "a", 3, decoded=1)
+    arrive(s, "b", 2, decoded=0)
+    s.model.calls.clear()
+    ran = s.step(("b", 2, 1), ("a", 4, 1))
+    assert s.model.groups[-1] == ["b", "a"]
+    assert [c.hook for c in s.model.calls] == ["preprocess_decode_batch"] * 2
+    assert (fed(ran, "b"), fed(ran, "a")) == ([TOKENS[0]], [TOKENS[1]])
+    assert [s.runner.model_intermediate_buffer[name]["steps"] for name in "ab"] == [2, 1]
+    assert s.codes("a") is None
 
 
 @HOOKS
@@ -222,7 +230,7 @@ def test_the_hook_before_the_rows_sees_no_phase(stage: Make) -> None:
         ) -> None:
             seen.append((req_ids, {r: sorted(model_intermediate_buffer.get(r, {})) for r in req_ids}, device.type))
             for request in req_ids:
-                model_intermediate_buffer.setdefault(request, {"sampling_extra_args": {}})["prepared"] = True
+                model_intermediate_buffer[request]["prepared"] = True
 
     s = stage(Prepared())
     arrive(s, "r", 3, decoded=1)
@@ -231,7 +239,7 @@ def test_the_hook_before_the_rows_sees_no_phase(stage: Make) -> None:
     assert seen[-1][0] == ["q", "r"]
     assert seen[-1][2] == "cpu"
     assert "steps" in seen[-1][1]["r"]
-    assert not [key for names in seen[-1][1].values() for key in names if key.startswith("_omni")]
+    assert not [key for names in seen[-1][1].values() for key in names if key in KEYS]
     assert s.runner.model_intermediate_buffer["q"]["prepared"]
 
 
@@ -288,7 +296,7 @@ def test_a_finished_request_leaves_nothing_and_its_name_can_come_again(stage: Ma
     arrive(s, "r", 5, decoded=3)
     s.finish("r")
     assert s.model.finished == ["r"]
-    assert (s.runner.model_intermediate_buffer, s.runner.fed) == ({}, {})
+    assert (s.runner.model_intermediate_buffer, s.runner.kept.fed, s.runner.kept.pool.held) == ({}, {}, 0)
     reference = arrive(s, "r", 4, decoded=2)
     assert s.codes("r") == reference.codes[5]
 

@@ -77,6 +77,11 @@ class Silent(Broken):
             r"mtp_inputs is a tensor \[1, 4\]; expected two",
         ),
         (lambda r: (r[0], r[1], {"mtp_inputs": (ONE, ONE[:, :2])}), HookResultInvalid, r"two tensors \[1, 4\]"),
+        (
+            lambda r: (r[0], r[1], {**r[2], "steps": {"n": 1}}),
+            HookResultInvalid,
+            r"updates of preprocess: 'steps' is remembered as int; expected a dict",
+        ),
     ],
 )
 def test_a_scalar_hook(wrong: Any, expected: type[PhaseError], said: str) -> None:
@@ -97,12 +102,27 @@ def test_a_scalar_hook(wrong: Any, expected: type[PhaseError], said: str) -> Non
         ),
         (lambda r: (*r[:4], r[4][:1]), HookResultInvalid, r"2 updates"),
         (lambda r: (r[0], r[1], r[2][:1], *r[3:]), HookResultInvalid, r"a tensor \[1, 4\]"),
+        (lambda r: None, HookResultInvalid, r"returned NoneType; expected"),
+        (lambda r: (*r[:4], None), HookResultInvalid, r"NoneType\); expected .*, 2 updates"),
+        (lambda r: (*r[:4], 2), HookResultInvalid, r"int\); expected"),
+        (lambda r: (*r[:4], iter(r[4])), HookResultInvalid, r"list_iterator\); expected"),
+        (lambda r: (*r[:4], [{}, None]), HookResultInvalid, r"list\); expected"),
+        (lambda r: (*r[:3], None, r[4]), HookResultInvalid, r"NoneType, list\); expected"),
+        (lambda r: (r[0], r[1], r[4]), HookResultInvalid, r"expected .* last hidden and text step \[2, 4\], 2 updates"),
+        (
+            lambda r: (*r[:4], [{}, {"steps": {"n": 1}}]),
+            HookResultInvalid,
+            r"'steps' is remembered as int; expected a dict",
+        ),
     ],
 )
 def test_a_batched_hook(wrong: Any, expected: type[PhaseError], said: str) -> None:
     error = raised(Silent(batched=True), wrong, expected)
-    assert (error.requests, error.rows) == (("good", "bad"), (0, 1))
-    with pytest.raises(expected, match=rf"request good \(row 0\), request bad \(row 1\): .*{said}"):
+    if "remembered" in said:  # one row's fault
+        assert (error.requests, error.rows) == (("bad",), (1,))
+    else:
+        assert (error.requests, error.rows) == (("good", "bad"), (0, 1))
+    with pytest.raises(expected, match=rf"^model Silent, .*request bad \(row 1\): .*{said}"):
         raise error
 
 
@@ -132,14 +152,90 @@ def test_mtp(wrong: Any, expected: type[PhaseError], said: str) -> None:
         raise error
 
 
-def test_a_hook_behind_the_forward_pass_is_not_swallowed() -> None:
+@pytest.mark.parametrize(
+    ("result", "expected", "said"),
+    [
+        (boom, HookFailed, r"postprocess raised KeyError: 'text'"),
+        (lambda _: [1], HookResultInvalid, r"postprocess returned list; expected updates or None"),
+        (lambda _: ONE, HookResultInvalid, r"postprocess returned a tensor \[1, 4\]; expected"),
+        (
+            lambda span: {"last": ONE, "more": 1 if span == 3 else {"n": 1}},
+            HookResultInvalid,
+            r"updates of postprocess: 'more' is remembered as int",
+        ),
+    ],
+)
+def test_a_hook_behind_the_forward_pass(result: Any, expected: type[PhaseError], said: str) -> None:
     class After(Talker):
         def postprocess(self, hidden: torch.Tensor, **info: Any) -> Any:
-            return boom(None)
+            return result(len(hidden))
 
     s = Stage(model=After())
-    with pytest.raises(HookFailed, match=r"model After, request r \(row 0\): postprocess raised KeyError: 'text'"):
-        arrive(s, "r", 3, decoded=0)
+    with pytest.raises(expected, match=rf"^model After, request r \(row 0\): {said}"):
+        arrive(s, "r", 3, decoded=1)
+
+
+def test_a_hook_behind_the_forward_pass_may_return_nothing() -> None:
+    class Nothing(Talker):
+        def postprocess(self, hidden: torch.Tensor, **info: Any) -> Any:
+            return None if info["_omni_is_prefill"] and len(hidden) == 2 else {"last": hidden[-1:]}
+
+    s = Stage(model=Nothing())
+    reference = arrive(s, "r", 3)
+    s.step(("r", 0, 2))
+    s.step(("r", 2, 1))
+    s.requests["r"].output.append(100)
+    s.step(("r", 3, 1))
+    assert s.codes("r") == reference.codes[3]
+
+
+def test_a_hook_at_the_end_names_who_ended_and_leaves_nothing_behind() -> None:
+    class Grieving(Talker):
+        def on_requests_finished(self, req_ids: Any) -> None:
+            boom(req_ids)
+
+    s = Stage(model=Grieving())
+    arrive(s, "r", 3, decoded=1)
+    with pytest.raises(
+        HookFailed, match=r"^model Grieving, request r \(no row\): on_requests_finished raised KeyEr"
+    ) as e:
+        s.finish("r")
+    assert (e.value.requests, e.value.rows) == (("r",), (None,))
+    assert (s.runner.model_intermediate_buffer, s.runner.kept.fed) == ({}, {})
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_codes_that_cannot_be_kept(batched: bool) -> None:
+    class Hoarder(Talker):
+        def postprocess(self, hidden: torch.Tensor, **info: Any) -> Any:
+            return {"last": hidden[-1:], "codes": hidden[-1:]}
+
+    s = Stage(model=Hoarder(batched=batched))
+    with pytest.raises(
+        HookResultInvalid, match=r"request r \(row 0\): codes cannot be kept: 'codes' is remembered as T"
+    ):
+        arrive(s, "r", 3, decoded=1)
+
+
+def test_codes_of_some_rows_only() -> None:
+    """A model that is given its seeded rows one by one says something else of each."""
+
+    class Fickle(Talker):
+        def __post_init__(self) -> None:
+            self.talker_mtp = self._fickle
+
+        def _fickle(self, *inputs: Any, generator: Any = None) -> Any:
+            rows, codes = self._mtp(*inputs)
+            return rows, codes if generator is None else None
+
+    s = Stage(model=Fickle())
+    for name, extra in (("a", {}), ("b", {"tts_local_seed": 1})):
+        arrive(s, name, 3)
+        s.requests[name].extra_args = extra
+        s.step((name, 0, 3))
+        s.requests[name].output.append(100)
+    with pytest.raises(HookResultInvalid, match=r"returned codes a tensor \[1, 3\], NoneType for the rows of one step"):
+        s.step(("a", 3, 1), ("b", 3, 1))
 
 
 def test_a_hook_before_the_rows_is_not_swallowed() -> None:
@@ -149,6 +245,45 @@ def test_a_hook_before_the_rows_is_not_swallowed() -> None:
 
     s = Stage(model=Before())
     with pytest.raises(HookFailed, match=r"preprocess_batch raised KeyError"):
+        arrive(s, "r", 3, decoded=0)
+
+
+def test_a_hook_before_the_rows_may_put_a_dict_of_its_own() -> None:
+    class Own(Talker):
+        def preprocess_batch(self, *, req_ids: Any, model_intermediate_buffer: Any, **_: Any) -> None:
+            for request in req_ids:
+                model_intermediate_buffer[request] = {**model_intermediate_buffer[request], "own": request}
+                del model_intermediate_buffer[request]["sampling_extra_args"]
+
+    s = Stage(model=Own())
+    reference = arrive(s, "r", 3, decoded=2)
+    assert s.codes("r") == reference.codes[4]
+    assert s.runner.model_intermediate_buffer["r"]["own"] == "r"
+    assert s.runner.model_intermediate_buffer["r"]["sampling_extra_args"] == {}
+
+
+def test_a_hook_before_the_rows_may_drop_it() -> None:
+    class Drops(Talker):
+        def preprocess_batch(self, *, req_ids: Any, model_intermediate_buffer: Any, **_: Any) -> None:
+            for request in req_ids:
+                del model_intermediate_buffer[request]
+
+    s = Stage(model=Drops())
+    arrive(s, "r", 3)
+    s.step(("r", 0, 3))
+    s.step(("r", 0, 3))
+    assert "last" in s.runner.model_intermediate_buffer["r"]
+
+
+def test_a_hook_before_the_rows_that_puts_something_else() -> None:
+    class Wrong(Talker):
+        def preprocess_batch(self, *, req_ids: Any, model_intermediate_buffer: Any, **_: Any) -> None:
+            model_intermediate_buffer[req_ids[0]] = [1]
+
+    s = Stage(model=Wrong())
+    with pytest.raises(
+        HookResultInvalid, match=r"request r \(row 0\): preprocess_batch left list as the request's mem"
+    ):
         arrive(s, "r", 3, decoded=0)
 
 

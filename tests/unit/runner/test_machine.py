@@ -6,6 +6,7 @@ notion of rows or phases, what every position must be fed and what every frame m
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from common.phase import PhaseInfo
+from engines.runner.fed import KEPT
 from tests.unit.runner.stage import TOKENS as ROOM
 from tests.unit.runner.stage import Request, Stage
 from tests.unit.runner.talker import Alone, Talker
@@ -36,10 +38,28 @@ class Life:
     """Its newest id is sampled and not yet spoken by `alone`."""
     folded: bool = False
     """Its prompt was replaced and has not run since: vLLM preempts only what runs."""
+    changed: bool = False
+    """Ids of it were dropped, and it has not run since."""
+    moments: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT))
+    """Positions before which the runner remembers it."""
+
+    def speak(self) -> None:
+        self.moments.append(len(self.alone.rows))
+        self.alone.speak(self.request.output[-1])
+
+    def can_go_back_to(self, position: int) -> bool:
+        return position >= len(self.alone.rows) or position in self.moments
+
+    def go_back_to(self, position: int) -> None:
+        self.waits, self.changed = False, True
+        if position < len(self.alone.rows):
+            self.alone.take_back(position)
+        while self.moments and self.moments[-1] >= position:
+            self.moments.pop()
 
 
 class Scheduler(RuleBasedStateMachine):
-    """Chunks, arrivals, preemptions, reorders, folds, ends."""
+    """Chunks, arrivals, preemptions, reorders, tokens taken back, folds, ends."""
 
     steps: ClassVar[int] = 0
 
@@ -79,11 +99,11 @@ class Scheduler(RuleBasedStateMachine):
             rows.append((name, life.computed, span))
             room -= span
             if life.waits and span == left:
-                life.alone.speak(life.request.output[-1])
+                life.speak()
         self._run(rows)
         for name, computed, span in rows:
             life = self.lives[name]
-            life.computed, life.folded = computed + span, False
+            life.computed, life.folded, life.changed = computed + span, False, False
             if life.computed == _known(life):  # whole: it samples
                 life.request.output.append(rng.randint(100, 200))
                 life.waits = True
@@ -97,17 +117,42 @@ class Scheduler(RuleBasedStateMachine):
             return
         life.computed = min(kept, life.computed, len(life.request.ids) - 1)
 
+    @precondition(lambda self: self.lives)
+    @rule(which=st.integers(0, 7), count=st.integers(1, KEPT + 1), kept=st.integers(0, 6), goes_on=st.booleans())
+    def take_back(self, which: int, count: int, kept: int, goes_on: bool) -> None:
+        """The newest ids do not count, though all but the last may have been fed; others are sampled in their place.
+
+        It goes on where they began, or starts again.
+        """
+        life = self.lives[self._pick(which, self.lives)]
+        known = _known(life) - min(count, len(life.request.output))
+        if life.changed or known == _known(life) or not life.can_go_back_to(known):
+            return
+        del life.request.output[known - len(life.request.ids) :]
+        life.go_back_to(known)
+        life.computed = min(life.computed if goes_on else kept, known - 1)
+
     @precondition(lambda self: any(life.waits for life in self.lives.values()))
-    @rule(which=st.integers(0, 7), more=st.lists(st.integers(0, 96), min_size=1, max_size=5))
-    def fold(self, which: int, more: list[int]) -> None:
-        """Streaming input: what was said joins the prompt, the id that nobody fed is dropped, new ids follow."""
+    @rule(
+        which=st.integers(0, 7),
+        dropped=st.integers(0, KEPT),
+        more=st.lists(st.integers(0, 96), min_size=1, max_size=5),
+    )
+    def fold(self, which: int, dropped: int, more: list[int]) -> None:
+        """Streaming input: what was said joins the prompt, but for the id that nobody fed, and `dropped` before it that
+        were fed; new ids follow."""
         able = [n for n, life in self.lives.items() if life.waits and life.computed == _known(life) - 1]
         if not able:
             return
         name = self._pick(which, able)
         life = self.lives[name]
-        life.request = Request([*life.request.ids, *life.request.output[:-1], *more])
-        life.waits, life.folded = False, True
+        counts = life.computed - min(dropped, len(life.request.output) - 1)
+        if life.changed or not life.can_go_back_to(counts):
+            return
+        said = life.request.output[: counts - len(life.request.ids)]
+        life.request = Request([*life.request.ids, *said, *more])
+        life.go_back_to(counts)
+        life.computed, life.folded = counts, True
         life.alone.prompt(more)
         self.stage.requests[name] = life.request
 
@@ -117,8 +162,10 @@ class Scheduler(RuleBasedStateMachine):
         name = self._pick(which, self.lives)
         del self.lives[name]
         self.stage.finish(name)
-        assert name not in self.stage.runner.fed
-        assert name not in self.stage.runner.model_intermediate_buffer
+        kept = self.stage.runner.kept
+        assert name not in kept.fed
+        assert name not in kept.memories
+        assert kept.pool.held == sum(len(fed.all_slots()) for fed in kept.fed.values())
 
     def _pick(self, which: int, names: Iterable[str]) -> str:
         found = sorted(names)

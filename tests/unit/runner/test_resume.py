@@ -1,8 +1,12 @@
-"""Requests that are computed again: after a preemption, in chunks, with a prompt into which outputs were folded."""
+"""Requests that are computed again: after a preemption, in chunks, with a prompt into which outputs were folded.
+
+Those of which tokens were taken back are in `test_rewind.py`.
+"""
 
 from __future__ import annotations
 
 import pytest
+import torch
 
 from engines.runner.errors import ReplayLost
 from tests.unit.runner.stage import Request, Stage
@@ -75,6 +79,17 @@ def test_an_older_hidden_state_does_not_overwrite_a_newer(stage: Make) -> None:
     assert s.runner.model_intermediate_buffer["r"]["last"].equal(newest)
 
 
+def test_the_newest_position_that_is_computed_again_is_seen_again(stage: Make) -> None:
+    """Its first hidden state may have come from KV that failed to load."""
+    s = stage()
+    arrive(s, "r", 4, decoded=3)
+    memory = s.runner.model_intermediate_buffer["r"]
+    right = memory["last"].clone()
+    memory["last"] = torch.full_like(right, -1.0)
+    s.step(("r", 0, 7))
+    assert memory["last"].equal(right)
+
+
 def test_the_tail_of_a_replay_looks_like_decode_and_is_not(stage: Make) -> None:
     s = stage()
     reference = arrive(s, "r", 4, decoded=3)
@@ -131,31 +146,6 @@ def test_what_was_said_before_the_fold_is_fed_as_it_was(stage: Make) -> None:
     request.output.append(TOKENS[4])
     assert resume(s, "r", [13]) == reference.rows[:13], "all of it again, after a preemption"
     assert s.codes("r") == reference.codes[12]
-
-
-def test_a_token_that_was_fed_and_dropped_by_the_fold_is_forgotten(stage: Make) -> None:
-    """With async scheduling one more token may have been fed than the scheduler keeps."""
-    s = stage()
-    arrive(s, "r", 5, decoded=3)
-    more = prompt_of(9, 4)
-    s.requests["r"] = Request([*s.requests["r"].ids, *TOKENS[:2], *more])
-    reference = alone(prompt_of(0, 5), 2)
-    reference.prompt(more)
-    assert fed(s.step(("r", 7, 4)), "r") == reference.rows[7:11]
-
-
-def test_tokens_that_vllm_took_back_are_forgotten(stage: Make) -> None:
-    """A KV load that failed: the last ids are discarded, and others are sampled in their place."""
-    s = stage()
-    arrive(s, "r", 5, decoded=3)
-    del s.requests["r"].output[2:]
-    s.model.mtp_batches.clear()
-    s.step(("r", 0, 7))
-    assert s.model.mtp_batches == [], "position 6 was fed before, with the same id"
-    s.requests["r"].output.append(200)
-    assert s.codes("r") is not None
-    s.step(("r", 7, 1))
-    assert s.model.mtp_batches == [[200]], "position 7 is another token now"
 
 
 @pytest.mark.parametrize("row", [(5, 1), (0, 7), (5, 2), (6, 1)])

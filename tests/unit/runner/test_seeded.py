@@ -9,7 +9,7 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
-from engines.seeded import SeededDraws  # noqa: E402
+from engines.runner.seeded import SeededDraws  # noqa: E402
 
 
 class Stock:

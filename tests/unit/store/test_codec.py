@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.lifecycle import Record, State
+from gateway.lifecycle import Record, Speech, State
 from gateway.store.codec import (
     SETTABLE,
     UnreadableRecord,
@@ -47,6 +47,10 @@ records = st.builds(
     timings=st.dictionaries(text, seconds, max_size=4),
     usage=json_objects,
     error=json_objects,
+    speech=st.sampled_from(Speech),
+    talker=st.none() | filled,
+    code2wav=st.none() | filled,
+    conditioning=st.none() | st.lists(text),
 )
 
 
@@ -78,6 +82,10 @@ def test_every_field_of_a_record_is_known() -> None:
         usage={"b": 2},
         error={"c": 3},
         timings={"first_byte": START},
+        speech=Speech.WAITING,
+        talker="t:1",
+        code2wav="c:1",
+        conditioning=["duet+ipc:///x?request=r&stage=thinker"],
     )
     assert all(getattr(full, field.name) is not None for field in fields(Record))
     hashed = {"id": full.id, **as_admitted(full)}
@@ -124,4 +132,4 @@ def test_unreadable_records_hide_no_others(caplog: pytest.LogCaptureFixture) -> 
 
 def test_fields_of_a_newer_version_are_let_be() -> None:
     record = new_record()
-    assert from_hash(record.id, {**as_admitted(record), "speech": "waiting"}) == record
+    assert from_hash(record.id, {**as_admitted(record), "smell": "roses"}) == record

@@ -11,8 +11,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
+from common.errors import ConfigurationError  # noqa: E402
 from engines.talker import make_talker  # noqa: E402
-from engines.talker.config import ARCHITECTURE, WHOLE  # noqa: E402
+from engines.talker.checkpoint import WHOLE  # noqa: E402
+from engines.talker.names import ARCHITECTURE  # noqa: E402
 
 TABLE = "thinker.model.embed_tokens.weight"
 
@@ -54,5 +56,5 @@ def test_it_has_the_talkers_weights_and_the_text_table(omni: Path, tmp_path: Pat
 
 def test_a_checkpoint_without_a_talker_is_refused(omni: Path, tmp_path: Path) -> None:
     (omni / "model-2.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"1 weights of a Talker; expected talker\.\*"):
+    with pytest.raises(ConfigurationError, match=r"1 weights of a Talker; expected talker\.\*"):
         make_talker(omni, tmp_path / "talker")

@@ -1,0 +1,46 @@
+"""What real engines say of themselves at `GET /duet/identity`."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import httpx
+import pytest
+
+from common.connectors import DEFAULT
+from common.phase import CONTRACT_VERSION
+from tests.e2e.phase.witnesses import NAME, Witness, Witnesses
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize(
+    ("engine", "connector"), [("prefill", DEFAULT), ("decode", DEFAULT), ("whole", None), ("cramped", None)]
+)
+async def test_an_engine_says_what_it_is(witnesses: Witnesses, engine: str, connector: str | None) -> None:
+    import vllm
+
+    witness: Witness = getattr(witnesses, engine)
+    async with httpx.AsyncClient() as client:
+        told = (await client.get(f"{witness.engine.url}/duet/identity")).json()
+    assert (told.pop("engine_id") is None) == (connector is None)
+    assert told == {
+        "stage": "thinker",
+        "role": witness.engine.role.value,
+        "model": NAME,
+        "revision": None,
+        "connector": connector,
+        "tensor_parallel_size": 1,
+        "block_size": 32,
+        "vllm_version": vllm.__version__,
+        "runner": "duet",
+        "runner_version": version("duet"),
+        "contract_version": CONTRACT_VERSION,
+    }
+
+
+async def test_two_engines_have_ids_of_their_own(witnesses: Witnesses) -> None:
+    async with httpx.AsyncClient() as client:
+        urls = [witness.engine.url for witness in (witnesses.prefill, witnesses.decode)]
+        told = [(await client.get(f"{url}/duet/identity")).json()["engine_id"] for url in urls]
+    assert told[0] != told[1]
