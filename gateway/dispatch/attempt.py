@@ -12,7 +12,7 @@ from common.clock import Clock
 from common.connectors import Connector
 from common.connectors.base import Handoff, HandoffContext, Order, PrefillReply
 from common.engine import Engine
-from common.errors import EngineBroken, EngineRefused, HandoffExpired
+from common.errors import EngineBroken, EngineRefused, EngineTimeout, HandoffExpired
 from common.ids import leg_id
 from common.tasks import end
 from gateway.dispatch.deadlines import LegDeadlines
@@ -106,7 +106,11 @@ class Attempt:
 
     async def _one_after_the_other(self, ctx: HandoffContext) -> Ending:
         sent = self._parts.clock.now()
-        prefilled = await self._call_prefill(ctx)
+        try:
+            prefilled = await self._call_prefill(ctx)
+        except (asyncio.CancelledError, EngineTimeout, EngineBroken):
+            self._parts.abandoned.may_lie_unnamed()
+            raise
         arrived = self._parts.pulse.earliest_arrival(sent)
         reply = PrefillReply(prefilled.params, prefilled.prompt_tokens, arrived)
         handoff = self._parts.connector.handoff(ctx, reply)

@@ -75,6 +75,11 @@ class Abandoned:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def may_lie_unnamed(self) -> None:
+        """A prefill was cut before its reply came. An engine that was in the step that ended it keeps its KV all the
+        same, and what nobody can name nobody can release: it counts as held for a whole lease from now."""
+        heapq.heappush(self._held, self._clock.now() + self._connector.lease)
+
     async def drain(self, within: float) -> None:
         """Waits for releases that are under way, for at most `within` seconds."""
         if self._tasks:

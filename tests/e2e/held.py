@@ -17,8 +17,8 @@ FREED_WITHIN = 10.0
 """Seconds; far below the lease of the engines, which would free it too."""
 LEASES_OVER_WITHIN = LEASE + 15.0
 """Seconds, for what tests before this one left to its lease on purpose."""
-FEW = 0.02
-"""Share of an engine's KV that one short request may take."""
+FEW, LONG = 0.02, 0.1
+"""Shares of an engine's KV that one short request, and one with `long_prompt`, may take."""
 
 
 async def gauge(url: str, name: str) -> float:
@@ -65,6 +65,16 @@ async def no_kv_is_held(real: Real, *, within: float = FREED_WITHIN) -> None:
         return max([await usage_of(e.url) for e in (real.engines.decode, real.engines.prefill)]) < FEW
 
     await soon(empty, "neither engine holds KV", within=within)
+
+
+async def no_kv_is_held_past_its_accounting(real: Real) -> None:
+    """Nothing but what is counted as held: an engine in the step that ends a cut prefill keeps its KV."""
+
+    async def accounted() -> bool:
+        used = max([await usage_of(e.url) for e in (real.engines.decode, real.engines.prefill)])
+        return used < FEW + LONG * await count(real, "duet_handoffs_held")
+
+    await soon(accounted, "the engines hold no more KV than is counted as held")
 
 
 async def nothing_runs(real: Real) -> None:

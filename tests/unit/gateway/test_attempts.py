@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from common.engine import Engine, Role
-from common.errors import EngineBroken, EngineError, EngineRefused, EngineUnreachable, HandoffInvalid, RequestCancelled
+from common.errors import (
+    EngineBroken,
+    EngineError,
+    EngineRefused,
+    EngineTimeout,
+    EngineUnreachable,
+    HandoffInvalid,
+    RequestCancelled,
+)
 from gateway.dispatch.policy import Policies, Policy
 from gateway.lifecycle import State
 from tests.fakes.script import CUT, Script, json_reply
@@ -96,6 +104,24 @@ async def test_a_handoff_that_nobody_could_release_is_held_until_its_lease_ends(
     assert rig.count("duet_handoffs_released_total") == 0
     assert rig.count("duet_handoffs_held") == 1
     rig.clock.advance(60)
+    assert rig.count("duet_handoffs_held") == 0
+
+
+@pytest.mark.parametrize("cut", ["cancelled", "silent", "half"])
+async def test_what_a_cut_prefill_may_have_left_is_held_until_its_lease_ends(cut: str) -> None:
+    rig = Rig()
+    failures: dict[str, EngineError] = {
+        "silent": EngineTimeout("nothing came", engine=PREFILL.id),
+        "half": EngineBroken("half a reply", engine=PREFILL.id),
+    }
+    rig.client.on(leg="prefill", reply=failures.get(cut, Script(before=(asyncio.Event(),))))
+    asked = asyncio.create_task(rig.ask())
+    if cut == "cancelled":
+        await until(lambda: rig.client.posts_of("prefill"))
+        asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    assert rig.count("duet_handoffs_held") == 1
+    rig.clock.advance(LEASE + 1)
     assert rig.count("duet_handoffs_held") == 0
 
 
