@@ -181,7 +181,7 @@ def test_what_the_engine_is_started_with_the_gateway_can_be_told(name: str) -> N
 @every
 def test_both_sides_of_a_pair_are_configured_alike(name: str) -> None:
     kv = connector(name, lease=11.0)
-    sides = {role: kv.engine_config(role, device="cpu") for role in Role}
+    sides = {role: kv.engine_config(role, device="cpu") for role in Role if role.thinks}
     assert {side["kv_connector"] for side in sides.values()} == {kv.name}
     assert sides[Role.PREFILL]["kv_role"] in ("kv_producer", "kv_both")
     assert sides[Role.DECODE]["kv_role"] in ("kv_consumer", "kv_both")
