@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from common.connectors import DEFAULT
+
 Json = dict[str, Any]
 
 _AT = 1767225600.25
@@ -36,7 +38,7 @@ ENGINE: Json = {
         "role": "prefill",
         "model": "qwen3-omni",
         "revision": None,
-        "connector": "NixlConnector",
+        "connector": DEFAULT,
         "engine_id": "5d1f2b0e-6d5b-4f0f-8d4e-1f6e0c2a9b77",
         "tensor_parallel_size": 2,
         "block_size": 16,
@@ -51,7 +53,7 @@ ENGINES: Json = {"replica": _REPLICA, "engines": [ENGINE]}
 REMOVED: Json = {"id": _DECODE, "removed": True, "running": True}
 TOPOLOGY: Json = {
     "replica": _REPLICA,
-    "connector": {"name": "NixlConnector", "order": "sequential", "lease_seconds": 30.0, "cancel": "refused_decode"},
+    "connector": {"name": DEFAULT, "order": "sequential", "lease_seconds": 30.0, "cancel": "refused_decode"},
     "stages": [{"id": "prefill", "name": "Thinker prefill", "engines": [_PREFILL], "routable": 1}],
     "engines": [ENGINE],
     "edges": [
@@ -95,7 +97,7 @@ REQUESTS: Json = {"requests": [_SUMMARY], "next": f"{_AT:.9f}_{_SUMMARY['id']}"}
 REQUEST: Json = {
     **_SUMMARY,
     "version": 5,
-    "connector": "NixlConnector",
+    "connector": DEFAULT,
     "conditioning": ["duet+tcp://10.0.0.2:5570/thinker/4f1c2a7be8d94c07b0a5c1de"],
     "handoff": {"params": {"remote_block_ids": {"lists": 1, "entries": 7}}, "expires_at": _AT + 25},
     "usage": {"prompt_tokens": 110, "completion_tokens": 64, "total_tokens": 174},
