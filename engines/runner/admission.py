@@ -36,7 +36,7 @@ def check_seeds() -> None:
         try:
             seed_of(self.extra_args)
         except ValueError as e:
-            raise VLLMValidationError(str(e), parameter=SEED, value=self.extra_args[SEED]) from None
+            raise VLLMValidationError(str(e), parameter=SEED) from None  # it would show a value as it is
         return stock(self, *args, **kwargs)
 
     setattr(verify, _WRAPPED, True)

@@ -9,7 +9,7 @@ from torch import Tensor
 from engines.runner.errors import HookFailed, HookResultInvalid, error_of
 from engines.runner.hooks import Hooks
 from engines.runner.kept import Kept
-from engines.runner.memory import Memory, merge
+from engines.runner.memory import Memory, merge, tell
 from engines.runner.mtp import described
 from engines.runner.rows import Row
 
@@ -29,11 +29,13 @@ def see(hooks: Hooks, kept: Kept, rows: Sequence[Row], hidden: Tensor) -> None:
 
 
 def _postprocess(hooks: Hooks, row: Row, hidden: Tensor, info: Memory) -> None:
+    """One row, told as a whole: what stands in `info` may be the phase of a part of it, or of an earlier one."""
     assert hooks.postprocess is not None
     known: Memory = {}
     if hooks.postprocess_takes_info:
         known = info.copy()
         known.pop("hidden_states", None)  # vLLM-Omni's hooks may call their first argument so
+        tell(known, row)
     try:
         updates = hooks.postprocess(hidden, multimodal_outputs=None, **known)
     except Exception as e:

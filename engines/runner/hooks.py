@@ -25,9 +25,11 @@ The names are vLLM-Omni's, so that a model written for its contract runs here as
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
+
+from torch import nn
 
 from engines.runner.errors import RuntimeUnsupported
 
@@ -69,6 +71,8 @@ class Hooks:
     mtp: Hook | None
     mtp_options: frozenset[str] | None
     """Keyword arguments that MTP knows; None for all."""
+    mtp_width: int | None
+    """None: the text config's hidden size."""
     mtp_takes_infos: bool
     mtp_takes_generators: bool
     codes_key: NestedKey
@@ -99,7 +103,8 @@ class Hooks:
             decode_batch=_hook(model, name, "preprocess_decode_batch"),
             batch=_hook(model, name, "preprocess_batch"),
             mtp=mtp,
-            mtp_options=_options(mtp) if mtp else None,
+            mtp_options=_options(name, mtp) if mtp else None,
+            mtp_width=_width(model, name),
             mtp_takes_infos=_flag(model, "talker_mtp_accepts_req_infos", default=False),
             mtp_takes_generators=_flag(model, "talker_mtp_accepts_per_row_generators", default=False),
             codes_key=_nested_key(model, name, "talker_mtp_output_key", ("codes", "audio")),
@@ -109,7 +114,7 @@ class Hooks:
             postprocess_takes_info=_flag(model, "postprocess_uses_req_infos", default=True),
             finished=_hook(model, name, "on_requests_finished"),
             taken_back=_hook(model, name, "on_tokens_taken_back"),
-            on_device=frozenset(getattr(model, "gpu_resident_buffer_keys", ())),
+            on_device=_on_device(model, name),
         )
         found._check_options()
         return found
@@ -150,11 +155,41 @@ def _needed(model: Any, name: str, attribute: str) -> Hook:
     return found
 
 
-def _options(mtp: Hook) -> frozenset[str] | None:
-    parameters = inspect.signature(mtp).parameters.values()
+def _options(name: str, mtp: Hook) -> frozenset[str] | None:
+    """A module's are those of its `forward`: its `__call__` takes anything, and hands it on."""
+    plain = getattr(mtp, "_orig_mod", mtp)  # what torch.compile made its module of
+    hook = plain.forward if isinstance(plain, nn.Module) else plain
+    try:
+        parameters = inspect.signature(hook).parameters.values()
+    except (TypeError, ValueError) as e:
+        raise RuntimeUnsupported(f"model {name}: talker_mtp's parameters are not known: {e}") from e
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return None
     return frozenset(p.name for p in parameters if p.kind is not p.POSITIONAL_ONLY)
+
+
+def _width(model: Any, name: str) -> int | None:
+    match getattr(model, "mtp_hidden_size", None):
+        case None | 0:
+            return None
+        case int() as width if width > 0 and not isinstance(width, bool):
+            return width
+        case other:
+            raise RuntimeUnsupported(f"model {name}: mtp_hidden_size is {other!r}; expected a whole number above 0")
+
+
+def _on_device(model: Any, name: str) -> frozenset[NestedKey]:
+    found = getattr(model, "gpu_resident_buffer_keys", ())
+    keys = list(found) if isinstance(found, Iterable) else [found]
+    if not all(_is_nested_key(key) for key in keys):
+        raise RuntimeUnsupported(
+            f"model {name}: gpu_resident_buffer_keys is {found!r}; expected tuples of two strings, in a set"
+        )
+    return frozenset(keys)
+
+
+def _is_nested_key(key: Any) -> bool:
+    return isinstance(key, tuple) and len(key) == 2 and all(isinstance(part, str) for part in key)
 
 
 def _optional_key(model: Any, name: str, attribute: str) -> NestedKey | None:

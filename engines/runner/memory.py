@@ -13,6 +13,7 @@ from torch import Tensor
 
 from common.phase import KEYS
 from engines.runner.hooks import NestedKey
+from engines.runner.rows import Row
 
 Memory = dict[str, Any]
 
@@ -29,6 +30,13 @@ PHASED = frozenset({*KEYS, OFFSET, OFFSET_PROMPT})
 """Worked out for each row; before the rows nobody knows them."""
 RESERVED = PHASED | {"request_id", "mtp_inputs", EXTRA_ARGS, MAX_TOKENS, SAMPLING_SEED}
 """The runner's own: a model's update does not change them."""
+
+
+def tell(info: Memory, row: Row) -> None:
+    """Puts into `info` what is the row's alone, and true of no other: its phase and its request."""
+    info.update(row.phase.keys())
+    info["request_id"] = row.request
+    info[OFFSET], info[OFFSET_PROMPT] = row.phase.num_computed, row.phase.prompt_len
 
 
 def merge(memory: Memory, updates: Mapping[str, Any], on_device: frozenset[NestedKey]) -> None:

@@ -83,7 +83,7 @@ class PhaseRunnerMixin(_Stock):
             context=self.mtp_context,
             capacity=self.max_num_reqs,
             hidden=self.inputs_embeds.gpu.shape[1],
-            width=int(getattr(self.model, "mtp_hidden_size", 0) or config.hidden_size),
+            width=hooks.mtp_width or config.hidden_size,
             sampling=sampling,
         )
 

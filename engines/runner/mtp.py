@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engines.runner.errors import HookFailed, HookResultInvalid, PhaseError, SeedInvalid, error_of
 from engines.runner.hooks import Hooks
-from engines.runner.memory import EXTRA_ARGS, Memory, nested_in, owned
+from engines.runner.memory import Memory, nested_in, owned
 from engines.runner.rows import Row
 from engines.runner.seeds import SEED, Generators, seed_of
 
@@ -28,6 +28,8 @@ class Taken:
 
     rows: list[Row] = field(default_factory=list)
     infos: list[Memory] = field(default_factory=list)
+    extra_args: list[Mapping[str, Any]] = field(default_factory=list)
+    """What each row's client sent."""
 
     @property
     def requests(self) -> list[str]:
@@ -70,7 +72,6 @@ class Mtp:
         )
         self._used: list[Tensor] = []
         """The buffers' first rows, as many as were last filled: that mostly stays the same from step to step."""
-        self._parts: tuple[list[Tensor], ...] = ([], [], [], [])
         self._sampling = {name: sampling.get(name) for name in SAMPLING if hooks.mtp_knows(name)}
         self._seeded = hooks.mtp_knows("generator") or hooks.mtp_takes_generators
         self._said_unseeded = False
@@ -80,21 +81,24 @@ class Mtp:
     def begin(self) -> None:
         """Forgets what an earlier step left."""
         self.taken = Taken()
-        for parts in self._parts:
-            parts.clear()
 
     def add(
         self,
         rows: Sequence[Row],
         infos: Sequence[Memory],
         inputs: tuple[Tensor, Tensor, Tensor, Tensor],
+        extra_args: Sequence[Mapping[str, Any]],
     ) -> None:
-        """One or more rows; `inputs` are `[n]`, `[n, hidden]`, `[n, mtp]`, `[n, mtp]`."""
-        device = self._buffers[0].device
-        for parts, tensor in zip(self._parts, inputs, strict=True):
-            parts.append(tensor if tensor.device == device else tensor.to(device))
+        """One or more rows; `inputs` are `[n]`, `[n, hidden]`, `[n, mtp]`, `[n, mtp]`.
+
+        They are copied at once: a hook may hand over a buffer that it fills anew for the next rows.
+        """
+        first = len(self.taken.rows)
+        for buffer, tensor in zip(self._buffers, inputs, strict=True):
+            buffer[first : first + len(rows)].copy_(tensor)
         self.taken.rows += rows
         self.taken.infos += infos
+        self.taken.extra_args += extra_args
 
     def run(self, taken: Taken, embeds: Tensor) -> Tensor | None:
         """Predicts for `taken` from what was added, writes each row's `embeds[start]`, and keeps its codes in its info.
@@ -102,15 +106,11 @@ class Mtp:
         Returns the codes `[n, groups]`, None if the model gives none. Raises PhaseError.
         """
         count = len(taken.rows)
-        inputs = self._fill(count)
+        inputs = self._filled(count)
         seeds = self._seeds(taken)
         with self._context():
             if count > 1 and any(seeds) and not self._hooks.mtp_takes_generators:
-                # One generator is one stream: what a row draws from it must not hang on who else is in the batch.
-                parts = [slice(k, k + 1) for k in range(count)]
-                singles = [self._call(taken, part, [one[part] for one in inputs], seeds) for part in parts]
-                out = torch.cat([single for single, _ in singles])
-                codes = self._joined(taken, [codes for _, codes in singles])
+                out, codes = self._one_by_one(taken, inputs, seeds)
             else:
                 out, codes = self._call(taken, slice(0, count), inputs, seeds)
         _scatter(embeds, taken.starts, out)
@@ -118,15 +118,24 @@ class Mtp:
             self._keep(taken, codes)
         return codes
 
-    def _fill(self, count: int) -> list[Tensor]:
+    def _filled(self, count: int) -> list[Tensor]:
         if not self._used or len(self._used[0]) != count:
             self._used = [buffer[:count] for buffer in self._buffers]
-        for buffer, parts in zip(self._used, self._parts, strict=True):
-            if len(parts) == 1:
-                buffer.copy_(parts[0])
-            else:
-                torch.cat(parts, out=buffer)
         return self._used
+
+    def _one_by_one(self, taken: Taken, inputs: Sequence[Tensor], seeds: Seeds) -> tuple[Tensor, Tensor | None]:
+        """One generator is one stream: what a row draws from it must not hang on who else is in the batch.
+
+        Each answer is copied before the next call: a model may answer in a buffer that it uses again.
+        """
+        outs: list[Tensor] = []
+        codes: list[Tensor | None] = []
+        for k in range(len(taken.rows)):
+            part = slice(k, k + 1)
+            out, own = self._call(taken, part, [one[part] for one in inputs], seeds)
+            outs.append(out.clone())
+            codes.append(None if own is None else own.clone())
+        return torch.cat(outs), self._joined(taken, codes)
 
     def _call(self, taken: Taken, part: slice, inputs: Sequence[Tensor], seeds: Seeds) -> tuple[Tensor, Tensor | None]:
         """The model's answer for some of the rows, whose `inputs` these are, checked."""
@@ -172,8 +181,7 @@ class Mtp:
         """A generator for each row whose request brought a seed. A model whose MTP has no parameter for one draws
         nothing that a seed could fix: that is said once."""
         found: list[torch.Generator | None] = [None] * len(taken.rows)
-        for k, (row, info) in enumerate(zip(taken.rows, taken.infos, strict=True)):
-            extra_args = info[EXTRA_ARGS]
+        for k, (row, extra_args) in enumerate(zip(taken.rows, taken.extra_args, strict=True)):
             if SEED not in extra_args:
                 continue
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,7 +25,7 @@ def seed_of(extra_args: Mapping[str, Any] | None) -> int | None:
         return None
     seed = _whole(found)
     if seed is None or not LOWEST <= seed <= HIGHEST:
-        raise ValueError(f"{SEED} is {found!r}; expected a whole number from -2**63 to 2**64 - 1")
+        raise ValueError(f"{SEED} is {_shown(found)}; expected a whole number from -2**63 to 2**64 - 1")
     return seed
 
 
@@ -42,6 +43,11 @@ def _whole(found: Any) -> int | None:
             except ValueError:
                 return None
     return None
+
+
+def _shown(found: Any) -> str:
+    """For an error message: short, and in characters that every encoding has."""
+    return reprlib.repr(found).encode("ascii", "backslashreplace").decode()
 
 
 class Generators:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from common.phase import IS_PREFILL, NUM_COMPUTED, PROMPT_LEN
@@ -24,6 +25,9 @@ from engines.runner.kept import Kept
 from engines.runner.memory import EXTRA_ARGS, OFFSET, OFFSET_PROMPT, Memory, merge
 from engines.runner.mtp import Mtp, described
 from engines.runner.rows import Row
+
+WHOLE = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
+"""What ids may be: others would lose something on their way into MTP's."""
 
 
 @dataclass(slots=True)
@@ -127,12 +131,14 @@ class Step:
                 raise self._invalid("preprocess", [row], other, "updates")
         if mtp is not None:
             last_hidden, text_step = self._mtp_inputs(mtp.width, row, updates)
-            mtp.add([row], [info], (shaped(ids, 1), embeds, last_hidden, text_step))
+            mtp.add([row], [info], (shaped(ids, 1), embeds, last_hidden, text_step), self._extra_args([row]))
         self._merge("preprocess", row, info, updates)
 
     def _mtp_inputs(self, width: int, row: Row, updates: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         match updates.get("mtp_inputs"):
-            case (Tensor() as last_hidden, Tensor() as text_step) if last_hidden.numel() == text_step.numel() == width:
+            case (Tensor() as last_hidden, Tensor() as text_step) if rows_of_width(
+                last_hidden, 1, width
+            ) and rows_of_width(text_step, 1, width):
                 return shaped(last_hidden, 1, width), shaped(text_step, 1, width)
             case None:
                 raise self._error(
@@ -154,13 +160,13 @@ class Step:
         assert self.hooks.decode_batch is not None
         own_ids = self.ids[start:stop]
         try:
-            result = self.hooks.decode_batch(input_ids=own_ids, req_infos=infos)
+            result = self.hooks.decode_batch(input_ids=own_ids, req_infos=list(infos))
         except Exception as e:
             raise self._failed("preprocess_decode_batch", rows, e) from e
         ids, embeds, inputs, updates = self._of_batch(rows, result)
         self._write(start, stop, own_ids, ids, embeds)
         if self.mtp is not None:
-            self.mtp.add(rows, infos, (shaped(ids, len(rows)), embeds, *inputs))
+            self.mtp.add(rows, infos, (shaped(ids, len(rows)), embeds, *inputs), self._extra_args(rows))
         for row, info, update in zip(rows, infos, updates, strict=True):
             if update:
                 self._merge("preprocess_decode_batch", row, info, update)
@@ -177,7 +183,7 @@ class Step:
             case (Tensor() as ids, Tensor() as embeds, *inputs, list() | tuple() as updates), _ if (
                 self._fit(count, ids, embeds)
                 and len(inputs) == (0 if width is None else 2)
-                and all(isinstance(one, Tensor) and one.numel() == count * (width or 0) for one in inputs)
+                and all(isinstance(one, Tensor) and rows_of_width(one, count, width or 0) for one in inputs)
                 and len(updates) == count
                 and all(isinstance(update, Mapping) for update in updates)
             ):
@@ -200,8 +206,12 @@ class Step:
         info[IS_PREFILL] = phase.is_prefill
         return info
 
+    def _extra_args(self, rows: Sequence[Row]) -> list[Mapping[str, Any]]:
+        """What their clients sent, whatever models made of it in their memories."""
+        return [self.settings(row.request)[EXTRA_ARGS] for row in rows]
+
     def _fit(self, count: int, ids: Tensor, embeds: Tensor) -> bool:
-        return ids.numel() == count and embeds.shape == (count, self.embeds.shape[1])
+        return ids.numel() == count and ids.dtype in WHOLE and embeds.shape == (count, self.embeds.shape[1])
 
     def _write(self, start: int, stop: int, own_ids: Tensor, ids: Tensor, embeds: Tensor) -> None:
         """A hook mostly returns the ids that it was given: those stand there already."""
@@ -218,7 +228,9 @@ class Step:
     def _invalid(self, hook: str, rows: Sequence[Row], result: Any, more: str) -> PhaseError:
         count = sum(row.phase.span for row in rows)
         expected = f"ids [{count}], embeddings [{count}, {self.embeds.shape[1]}], {more}"
-        return self._error(HookResultInvalid, rows, f"{hook} returned {described(result)}; expected {expected}")
+        return self._error(
+            HookResultInvalid, rows, f"{hook} returned {described(result)}; expected {expected}; ids are integers"
+        )
 
     def _failed(self, hook: str, rows: Sequence[Row], e: Exception) -> PhaseError:
         return self._error(HookFailed, rows, f"{hook} raised {type(e).__name__}: {e}")
@@ -231,6 +243,15 @@ class Step:
 
     def _error(self, kind: type[PhaseError], rows: Iterable[Row], message: str) -> PhaseError:
         return error_of(kind, self.hooks.model, rows, message)
+
+
+def rows_of_width(tensor: Tensor, count: int, width: int) -> bool:
+    """Whether it is `[count, width]`, but for dimensions of 1: as many numbers in another shape are other rows."""
+    if tensor.shape == (count, width):
+        return True
+    return tensor.numel() == count * width and [d for d in tensor.shape if d != 1] == [
+        d for d in (count, width) if d != 1
+    ]
 
 
 def shaped(tensor: Tensor, *shape: int) -> Tensor:

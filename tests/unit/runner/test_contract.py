@@ -11,7 +11,7 @@ import torch
 
 from common.phase import KEYS
 from tests.unit.runner.stage import STALE, Ran, Request, Stage
-from tests.unit.runner.talker import Alone, Call, Talker
+from tests.unit.runner.talker import HIDDEN, Alone, Call, Talker
 
 Make = Callable[..., Stage]
 HOOKS = pytest.mark.parametrize("batched", [False, True], ids=["scalar", "batched"])
@@ -301,12 +301,57 @@ def test_a_finished_request_leaves_nothing_and_its_name_can_come_again(stage: Ma
     assert s.codes("r") == reference.codes[5]
 
 
-def test_what_is_kept_is_a_copy(stage: Make) -> None:
-    """A hook may keep a view of the hidden states, which the next step overwrites."""
-    s = stage()
-    arrive(s, "r", 3, decoded=1)
-    kept = s.runner.model_intermediate_buffer["r"]["last"]
-    before = kept.clone()
-    s.runner.inputs_embeds.gpu.fill_(STALE)
-    assert torch.equal(kept, before)
-    assert kept.untyped_storage().nbytes() == kept.nbytes
+class Reusing(Talker):
+    """Its forward pass and its hooks give views of buffers, which the next row or step overwrites."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.hidden = torch.zeros(64, HIDDEN)
+        self.seen = torch.zeros(1, HIDDEN)
+        self.spoken = torch.zeros(64, 3, dtype=torch.long)
+
+    def __call__(self, **inputs: Any) -> torch.Tensor:
+        found = super().__call__(**inputs)
+        return self.hidden[: len(found)].copy_(found)
+
+    def postprocess(self, hidden: torch.Tensor, **info: Any) -> dict[str, Any]:
+        seen = self.seen.copy_(hidden[-1:])
+        return {"last": hidden[-1:], "seen": seen, "listed": [seen, 1], "nested": {"seen": seen, "listed": [[seen]]}}
+
+    def _mtp(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rows, codes = super()._mtp(*inputs)
+        return rows, self.spoken[: len(codes)].copy_(codes)
+
+
+@HOOKS
+def test_what_is_kept_is_a_copy(stage: Make, batched: bool) -> None:
+    """In a list, and one dict further down, too."""
+    s = stage(Reusing(batched=batched))
+    references = {"a": arrive(s, "a", 3, decoded=1), "b": arrive(s, "b", 4, decoded=1)}
+    s.step(("a", 4, 1), ("b", 5, 1))
+    expected = {"a": s.model.hidden[0].clone(), "b": s.model.hidden[1].clone()}
+    for buffer in (s.model.hidden, s.model.seen, s.model.spoken):
+        buffer.fill_(-1)
+    for name, position in (("a", 4), ("b", 5)):
+        kept = s.runner.model_intermediate_buffer[name]
+        nested = kept["nested"]
+        for one in (kept["last"], kept["seen"], kept["listed"][0], nested["seen"], nested["listed"][0][0]):
+            assert torch.equal(one, expected[name][None])
+            assert one.untyped_storage().nbytes() == one.nbytes
+        assert s.codes(name) == references[name].codes[position]
+        s.requests[name].output.append(TOKENS[2])
+    s.step(("b", 6, 1), ("a", 5, 1))
+    assert {name: s.codes(name) for name in "ab"} == {"a": references["a"].codes[5], "b": references["b"].codes[6]}
+
+
+def test_what_stays_on_the_device_is_a_copy_too(stage: Make) -> None:
+    class Resident(Reusing):
+        gpu_resident_buffer_keys = frozenset({("nested", "seen"), ("codes", "audio")})
+
+    s = stage(Resident())
+    reference = arrive(s, "r", 3, decoded=1)
+    expected = s.model.hidden[:1].clone()
+    s.model.seen.fill_(-1)
+    s.model.spoken.fill_(-1)
+    assert torch.equal(s.runner.model_intermediate_buffer["r"]["nested"]["seen"], expected)
+    assert s.codes("r") == reference.codes[3]

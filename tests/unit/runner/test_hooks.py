@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from engines.runner.errors import RuntimeUnsupported
 from engines.runner.hooks import REFUSED, Hooks
 from tests.unit.runner.stage import Request, Stage, config
-from tests.unit.runner.talker import Talker
+from tests.unit.runner.talker import HIDDEN, Talker
 from tests.unit.runner.test_contract import TOKENS, Make, arrive, prompt_of
 
 
@@ -27,6 +28,14 @@ def test_what_other_runners_do_besides_is_refused_by_its_name(attribute: str) ->
     assert Hooks.of(model) is None, "a model that takes no part is not looked at"
 
 
+class Closed:
+    """Callable, and nobody can say with what, as compiled code may be."""
+
+    __signature__ = 1
+
+    def __call__(self) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("attribute", "value", "said"),
     [
@@ -34,6 +43,14 @@ def test_what_other_runners_do_besides_is_refused_by_its_name(attribute: str) ->
         ("talker_mtp_output_key", ("a", "b", "c"), r"talker_mtp_output_key is \('a', 'b', 'c'\); expected two strings"),
         ("on_tokens_taken_back", 1, r"on_tokens_taken_back is 1; expected a method or None"),
         ("postprocess", None, r"has_postprocess is set, postprocess is missing; expected a method"),
+        ("mtp_hidden_size", "wide", r"mtp_hidden_size is 'wide'; expected a whole number above 0"),
+        ("mtp_hidden_size", -1, r"mtp_hidden_size is -1; expected"),
+        ("mtp_hidden_size", True, r"mtp_hidden_size is True; expected"),
+        ("gpu_resident_buffer_keys", None, r"gpu_resident_buffer_keys is None; expected tuples of two strings"),
+        ("gpu_resident_buffer_keys", [["a", "b"]], r"is \[\['a', 'b'\]\]; expected tuples of two strings"),
+        ("gpu_resident_buffer_keys", ("a", "b"), r"is \('a', 'b'\); expected tuples of two strings"),
+        ("gpu_resident_buffer_keys", {("a", 1)}, r"is {\('a', 1\)}; expected tuples of two strings"),
+        ("talker_mtp", Closed(), r"talker_mtp's parameters are not known: "),
         ("talker_mtp_accepts_req_infos", True, r"talker_mtp has no req_ids, req_infos; expected parameters of these"),
         ("talker_mtp_accepts_per_row_generators", True, r"is set, and talker_mtp has no generators; expected"),
     ],
@@ -42,6 +59,78 @@ def test_hooks_that_do_not_go_together(attribute: str, value: Any, said: str) ->
     model = Talker()
     setattr(model, attribute, value)
     with pytest.raises(RuntimeUnsupported, match=rf"^model Talker: .*{said}"):
+        Hooks.of(model)
+
+
+@pytest.mark.parametrize(("size", "width"), [(None, HIDDEN), (0, HIDDEN), (2, 2)])
+def test_the_width_of_mtps_inputs(size: int | None, width: int) -> None:
+    s = Stage()
+    s.model.mtp_hidden_size = size
+    s.runner.attach_model()
+    assert s.runner.mtp.width == width
+
+
+def test_keys_that_stay_on_the_device_may_come_in_any_collection() -> None:
+    model = Talker()
+    model.gpu_resident_buffer_keys = [("a", "b"), ("a", "c")]
+    hooks = Hooks.of(model)
+    assert hooks is not None
+    assert hooks.on_device == {("a", "b"), ("a", "c")}
+
+
+class Named(nn.Module):
+    """MTP as a module of its own: its `__call__` takes anything, its `forward` does not."""
+
+    def __init__(self, talker: Talker) -> None:
+        super().__init__()
+        self.talker = talker
+        self.drawn: list[bool] = []
+
+    def forward(self, ids: Any, embeds: Any, hidden: Any, text: Any, temperature: Any, generator: Any = None) -> Any:
+        assert temperature == 0.5
+        self.drawn.append(generator is not None)
+        return self.talker._mtp(ids, embeds, hidden, text)
+
+
+def test_mtp_that_is_a_module_is_given_what_its_forward_names() -> None:
+    s = Stage()
+    s.runner.vllm_config = config(additional={"subtalker_sampling_params": {"temperature": 0.5, "top_k": 3}})
+    s.model.talker_mtp = mtp = Named(s.model)
+    s.runner.attach_model()
+    assert s.runner.hooks.mtp_options >= {"temperature", "generator"}
+    reference = arrive(s, "r", 3)
+    s.requests["r"].extra_args = {"tts_local_seed": 7}
+    s.step(("r", 0, 3))
+    s.requests["r"].output.append(TOKENS[0])
+    s.step(("r", 3, 1))
+    assert s.codes("r") == reference.codes[3]
+    assert mtp.drawn == [True]
+
+
+class Compiled(nn.Module):
+    """As `torch.compile` wraps a module: the one that it was is kept under this name."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self._orig_mod = module
+
+    def forward(self, *inputs: Any, **options: Any) -> Any:
+        return self._orig_mod(*inputs, **options)
+
+
+def test_a_module_that_is_compiled_takes_what_it_took() -> None:
+    model = Talker()
+    model.talker_mtp = Compiled(Named(model))
+    hooks = Hooks.of(model)
+    assert hooks is not None
+    assert hooks.mtp_options == {"ids", "embeds", "hidden", "text", "temperature", "generator"}
+
+
+def test_a_module_that_takes_no_memories_must_not_say_that_it_does() -> None:
+    model = Talker()
+    model.talker_mtp = Named(model)
+    model.talker_mtp_accepts_req_infos = True
+    with pytest.raises(RuntimeUnsupported, match=r"talker_mtp has no req_ids, req_infos"):
         Hooks.of(model)
 
 

@@ -61,6 +61,41 @@ def test_a_bad_one_is_the_clients_fault_at_admission(told: Any, monkeypatch: pyt
     assert refused.value.parameter == SEED
 
 
+LOUD: list[Any] = [
+    "\ud800",
+    "\u2028" * 9,
+    "x" * 10_000,
+    ["\ud800"] * 5000,
+    10**4000,
+    {"k" * 999: {"\ud800": "v" * 999}},
+]
+
+
+@pytest.mark.parametrize("told", LOUD, ids=[type(one).__name__ + str(k) for k, one in enumerate(LOUD)])
+def test_what_is_said_of_one_can_be_sent_whatever_it_is(told: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^{SEED} is ") as refused:
+        seed_of({SEED: told})
+    assert str(refused.value).isascii()
+    assert len(str(refused.value)) < 300
+
+
+@needs_vllm
+@quiet
+@pytest.mark.parametrize("told", LOUD[:4], ids=["no character", "line ends", "long", "list"])
+def test_what_is_refused_at_admission_can_be_sent_whatever_it_is(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.exceptions import VLLMValidationError
+    from vllm.sampling_params import SamplingParams
+
+    from engines.runner.admission import check_seeds
+
+    monkeypatch.setattr(SamplingParams, "verify", SamplingParams.verify)  # put back behind the test
+    check_seeds()
+    with pytest.raises(VLLMValidationError) as refused:
+        SamplingParams(extra_args={SEED: told}).verify(None, None, None, None)
+    assert str(refused.value).isascii()
+    assert len(str(refused.value)) < 300
+
+
 @needs_vllm
 @quiet
 def test_a_good_one_is_verified_as_vllm_does(monkeypatch: pytest.MonkeyPatch) -> None:
