@@ -13,7 +13,7 @@ from gateway.api.sink import AsgiSink, Send
 from gateway.dispatch import Coordinator
 from gateway.telemetry import Metrics
 from gateway.wire import parse, with_identities
-from gateway.wire.errors import error_reply
+from gateway.wire.errors import error_reply, stream_error
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class HotPath:
             if not sink.started:
                 await self._refuse(sink, error)
             else:
-                await sink.end()
+                await sink.end(stream_error(error))
 
     async def _answer(
         self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, sink: AsgiSink, request_id: str

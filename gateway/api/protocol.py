@@ -42,6 +42,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = True
         self._completed = False
         """Whether a request ended in what has just arrived: then it was not all head."""
+        self._carried = False
+        """Whether some of its body was in what has just arrived."""
         self._head_deadline: asyncio.TimerHandle | None = None
         self._fault: DuetError | None = None
 
@@ -58,12 +60,22 @@ class BoundedProtocol(HttpToolsProtocol):
             return  # refused already, and on its way to be closed
         if self._in_head and self._head_deadline is None:
             self._expect_head()
-        was_in_head, self._completed = self._in_head, False
+        was_in_head, self._completed, self._carried = self._in_head, False, False
         super().data_received(data)
-        if was_in_head and self._in_head and not self._completed and self._fault is None:
+        told = self._completed or self._carried or was_in_head is not self._in_head
+        if not told and self._fault is None:  # nothing but header, or behind it what says how the body is cut
             self._head_bytes += len(data)
             if self._head_bytes > self.max_header_bytes:
                 self._refuse(self._too_large(self._head_bytes))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One behind the body is nobody's to read: it would pass for one of the request's own."""
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        self._carried = True
+        super().on_body(body)
 
     def on_headers_complete(self) -> None:
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
@@ -82,6 +94,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._in_head = self._completed = True
+        self._head_bytes = 0
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(self._fault or MalformedRequest("this is not an HTTP/1.1 request"))
@@ -104,12 +117,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _refuse(self, error: DuetError) -> None:
         """Says why and closes. An answer that is on its way is cut: its client sent nonsense after its request. Where
-        the nonsense stands in the body of a request that has no answer yet, this is its answer."""
+        a request has no answer yet, this is it."""
         self._fault = error
         self._has_head()
         cycle = self.cycle
-        in_body = not self._in_head and not self.pipeline
-        if cycle is None or cycle.response_complete or (in_body and not cycle.response_started):
+        unanswered = cycle is not None and not cycle.response_started and not self.pipeline
+        if cycle is None or (cycle.response_complete and self._in_head) or unanswered:
             if cycle is not None and not cycle.response_complete:
                 cycle.disconnected = True  # whoever reads the body hears that nothing more comes, and says nothing
                 cycle.message_event.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ COMPLETIONS = "/v1/completions"
 _PROMPT = {CHAT: ("messages",), COMPLETIONS: ("prompt", "prompt_embeds")}
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SHOWN = 80
+_FRACTION = re.compile(r"\.0*(?=\s*$)")
 """Bytes of a wrong value that its error message shows."""
 
 
@@ -51,11 +53,14 @@ class ClientRequest:
         return self.given(name) and bytes(self.fields[name]) != b"false"
 
     def integer(self, name: str) -> int | None:
-        """A field as an engine reads it for an integer: `-1`, `-1.0` and `"-1"` alike. None if it is no integer."""
+        """A field as an engine reads it for an integer: `-1`, `-1.0`, `"-1"` and `"-1.0"` alike. None if it is no
+        integer."""
         try:
             value = msgspec.json.decode(self.fields.get(name, b"null"))
-            whole = not isinstance(value, float) or value.is_integer()
-            return int(value) if whole and isinstance(value, int | float | str) else None
+            if isinstance(value, str):
+                return int(_FRACTION.sub("", value))
+            whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+            return int(value) if whole else None
         except (msgspec.DecodeError, RecursionError, ValueError):
             return None
 

@@ -132,7 +132,10 @@ class EventStream:
         usage = bytes(fields.get("usage", b"null"))
         if not usage.startswith(b"{"):
             return {}
-        mended = with_cached_tokens(msgspec.json.decode(usage), self.cached_tokens)
+        try:
+            mended = with_cached_tokens(msgspec.json.decode(usage), self.cached_tokens)
+        except (msgspec.DecodeError, RecursionError):
+            return {}  # a usage that is none: passed on, as any odd field is
         self._usage = usage if mended is None else msgspec.json.encode(mended)
         return {} if mended is None else {"usage": msgspec.Raw(self._usage)}
 

@@ -18,14 +18,14 @@ from tests.integration.test_errors import error_of
 from tests.serving import serving
 
 CODING = "unknown_transfer_coding"
-Exchange = Callable[[bytes], Awaitable[bytes]]
+Exchange = Callable[..., Awaitable[bytes]]
 WITHIN = 0.3
 """Seconds that headers, and each part of a body, may take."""
 
 
 @pytest.fixture
 async def exchange(world: World) -> AsyncIterator[Exchange]:
-    """Sends bytes on a connection of their own and gives all that comes back until it is closed."""
+    """Sends bytes, in parts, on a connection of their own and gives all that comes back until it is closed."""
     await world.engines()
     assert world.prefill is not None
     assert world.decode is not None
@@ -39,9 +39,11 @@ async def exchange(world: World) -> AsyncIterator[Exchange]:
     )
     http = bounded(max_header_bytes=4096, headers_within=WITHIN)
 
-    async def talk(sent: bytes) -> bytes:
+    async def talk(*sent: bytes) -> bytes:
         reader, writer = await asyncio.open_connection(URL(url).host, URL(url).port)
-        writer.write(sent)
+        for part in sent:
+            writer.write(part)
+            await asyncio.sleep(WITHIN / 10)  # each arrives by itself
         try:
             return await asyncio.wait_for(reader.read(), 10)
         finally:
@@ -99,6 +101,32 @@ def seen(answer: bytes) -> tuple[int, str | None]:
 )
 async def test_what_is_no_request_is_refused(exchange: Exchange, sent: bytes, status: int, code: str) -> None:
     assert seen(await exchange(sent)) == (status, code)
+
+
+CHUNKED = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n"
+WORDS = b'{"model":"sim","prompt":"x","max_tokens":1}'
+
+
+@pytest.mark.parametrize(
+    "behind", [b"a: b\r\n" * 1000, b"a: " + b"b" * 5000, b"1;" + b"x" * 5000], ids=["many", "long", "chunk"]
+)
+async def test_what_is_behind_or_beside_a_body_is_bounded_as_headers_are(exchange: Exchange, behind: bytes) -> None:
+    start = CHUNKED + b"\r\n%x\r\n%s\r\n" % (len(WORDS), WORDS)
+    last = b"" if behind.startswith(b"1;") else b"0\r\n"
+    assert seen(await exchange(start, last + behind[:4000], behind[4000:])) == (431, "headers_too_large")
+
+
+async def test_a_header_behind_the_body_is_none_of_the_requests(exchange: Exchange) -> None:
+    chunks = b"\r\n%x\r\n%s\r\n0\r\n" % (len(WORDS), WORDS)
+    head = CHUNKED + b"content-type: text/plain\r\n"
+    trailer = b"content-type: application/json\r\n\r\n"
+    assert seen(await exchange(head + chunks + trailer))[0] == 415
+
+
+@pytest.mark.parametrize("behind", [b"nonsense\r\n\r\n", CHUNKED.replace(b"chunked", b"gzip") + b"\r\n"])
+async def test_a_request_with_nonsense_behind_it_hears_of_it(exchange: Exchange, behind: bytes) -> None:
+    whole = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (len(WORDS), WORDS)
+    assert seen(await exchange(whole + behind))[0] in (400, 501)
 
 
 async def test_a_good_request_is_answered_and_the_next_on_the_same_connection_too(exchange: Exchange) -> None:

@@ -226,6 +226,7 @@ def test_a_failed_end_is_an_error(reason: str) -> None:
         b'data: {"error": null, "choices": []}\n\n',
         b'data: ["kv_transfer_params"]\n\n',
         b'event: ping\ndata: "usage"\n\n',
+        b'data: {"choices":[],"usage":{"prompt_tokens":1e999}}\n\n',
         b': "error"\n\n',
         b'{"error": 1}\n\n',
         b"\n\n",
