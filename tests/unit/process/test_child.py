@@ -126,8 +126,8 @@ def test_a_command_that_will_not_go_is_killed_after_the_grace_time(tmp_path: Pat
 
 def test_a_command_may_end_in_its_own_way(tmp_path: Path) -> None:
     code = (
-        "import signal, sys\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (print('bye', flush=True), sys.exit(5)))\n"
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b'bye\\n'), sys.exit(5)))\n"
         "print('ready', flush=True)\n"
         "signal.pause()\n"
     )
