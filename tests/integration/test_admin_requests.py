@@ -68,8 +68,8 @@ async def test_a_requests_timeline_is_a_waterfall(world: World) -> None:
     for earlier, later in pairwise(spans):
         assert earlier["start"] <= earlier["end"] <= later["start"] + 1e-6
     took = {s["name"]: s["end"] - s["start"] for s in spans}
-    assert took["prefill"] > 0.05
-    assert took["decode"] > 0.05
+    assert took["prefill"] > 0
+    assert took["decode"] > 0
     assert spans[0]["start"] == record["created_at"]
     assert spans[-1]["end"] == record["updated_at"]
 
