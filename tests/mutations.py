@@ -38,8 +38,8 @@ class Mutation:
 
 
 PHASE = "common/phase.py"
-ROWS, STEP, MTP, AFTER, FED, KEPT = (
-    f"engines/runner/{name}.py" for name in ("rows", "step", "mtp", "after", "fed", "kept")
+ROWS, STEP, MTP, AFTER, FED, KEPT, MEMORY = (
+    f"engines/runner/{name}.py" for name in ("rows", "step", "mtp", "after", "fed", "kept", "memory")
 )
 MUTATIONS = (
     Mutation("phase by span length", PHASE, "self.num_computed < self.prompt_len", "self.span > 1"),
@@ -48,15 +48,15 @@ MUTATIONS = (
     ),
     Mutation(
         "a phase that is latched",
-        STEP,
-        "info[IS_PREFILL] = phase.is_prefill",
-        'info[IS_PREFILL] = info.setdefault("latched", phase.is_prefill)',
+        MEMORY,
+        "info.update(row.phase.keys())",
+        'info.update({**row.phase.keys(), KEYS[2]: info.setdefault("latched", row.phase.is_prefill)})',
     ),
     Mutation(
         "stale keys win",
-        STEP,
-        "info[IS_PREFILL] = phase.is_prefill",
-        "info.setdefault(IS_PREFILL, phase.is_prefill)",
+        MEMORY,
+        "info.update(row.phase.keys())",
+        "info.update({**row.phase.keys(), KEYS[2]: info.get(KEYS[2], row.phase.is_prefill)})",
     ),
     Mutation(
         "MTP on a prefill tail",

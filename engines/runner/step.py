@@ -17,12 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.phase import IS_PREFILL, NUM_COMPUTED, PROMPT_LEN
 from engines.runner.errors import HookFailed, HookResultInvalid, MtpInputsMissing, PhaseError, ReplayLost, error_of
 from engines.runner.fed import Fed
 from engines.runner.hooks import Hooks
 from engines.runner.kept import Kept
-from engines.runner.memory import EXTRA_ARGS, OFFSET, OFFSET_PROMPT, Memory, merge
+from engines.runner.memory import EXTRA_ARGS, Memory, merge, tell
 from engines.runner.mtp import Mtp, described
 from engines.runner.rows import Row
 
@@ -195,15 +194,12 @@ class Step:
 
         With `fed` the row is decode, and what is remembered before it may be needed once more.
         """
-        info, phase = self.kept.memory_of(row), row.phase
+        info = self.kept.memory_of(row)
         if fed is not None and self.kept.rewinds:
             self.kept.begin(row, fed, info)
         if EXTRA_ARGS not in info:
             info.update(self.settings(row.request))
-        info["request_id"] = row.request
-        info[PROMPT_LEN] = info[OFFSET_PROMPT] = phase.prompt_len
-        info[NUM_COMPUTED] = info[OFFSET] = phase.num_computed
-        info[IS_PREFILL] = phase.is_prefill
+        tell(info, row)
         return info
 
     def _extra_args(self, rows: Sequence[Row]) -> list[Mapping[str, Any]]:

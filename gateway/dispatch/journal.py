@@ -14,7 +14,7 @@ from itertools import chain, repeat
 from typing import Any
 
 from common.clock import Clock
-from common.errors import StoreUnavailable
+from common.errors import DuetError, StoreUnavailable
 from common.ids import IdSource
 from gateway.dispatch.route import Route
 from gateway.lifecycle import LIVE, Effect, Event, Record, speech_step, step
@@ -195,3 +195,8 @@ def loads_of(request_id: str, route: Route, expires_at: float) -> dict[Effect, L
     if route.prefill is not None:
         loads[Effect.FREE_PREFILL] = Load(route.prefill.id, request_id, expires_at)
     return loads
+
+
+def described(error: DuetError) -> dict[str, Any]:
+    """An error as the record keeps it."""
+    return {"status": error.status, "type": error.type, "code": error.code, "message": error.message}

@@ -12,7 +12,7 @@ from typing import Any
 from common.errors import DuetError, EngineError, HandoffExpired, NoRoutableEngine
 from gateway.dispatch.attempt import Attempt, Parts
 from gateway.dispatch.budget import RetryBudget
-from gateway.dispatch.journal import Journal, loads_of
+from gateway.dispatch.journal import Journal, described, loads_of
 from gateway.dispatch.policy import (
     UNSPLIT_AFTER,
     Part,
@@ -221,8 +221,3 @@ class Serving:
         if self._attempt.first_byte_at is not None:
             fields["timings"] = {"first_byte": self._attempt.first_byte_at}
         self._attempt.do(self._journal.fire(event, **fields))
-
-
-def described(error: DuetError) -> dict[str, Any]:
-    """An error as the record keeps it."""
-    return {"status": error.status, "type": error.type, "code": error.code, "message": error.message}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 from collections.abc import Awaitable, Callable
 
 import httpx
 
+from tests.awaiting import until
 from tests.e2e.checking import SALTS
 from tests.e2e.conftest import Real
 from tests.real_engines import LEASE
@@ -35,12 +35,7 @@ async def count(real: Real, name: str) -> float:
 
 
 async def soon(look: Callable[[], Awaitable[bool]], what: str, *, within: float = FREED_WITHIN) -> None:
-    try:
-        async with asyncio.timeout(within):
-            while not await look():  # noqa: ASYNC110 - it asks another process
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        raise AssertionError(f"not within {within:g} s: {what}") from None
+    await until(look, what, within=within, every=0.05)
 
 
 def long_prompt() -> list[int]:

@@ -11,7 +11,8 @@ from typing import Any
 
 import httpx
 
-from tests.integration.conftest import Pair, until
+from tests.awaiting import until
+from tests.integration.conftest import Pair
 
 SHOWS_WITHIN = 2.0
 """Seconds in which an order must show on every replica."""

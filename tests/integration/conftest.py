@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -16,23 +15,12 @@ from engines.sim.engine import SimEngine
 from engines.sim.runner import running
 from gateway.bootstrap import build
 from gateway.settings import Settings
+from tests.awaiting import until
 from tests.redis_server import scratch_prefix
 from tests.serving import serving
 
 MODEL = "sim"
 T = TypeVar("T")
-
-
-async def until(look: Callable[[], Awaitable[T | None]], what: str, *, within: float = 5.0) -> T:
-    """What `look` gives as soon as that is neither None nor false. Fails after `within` seconds."""
-    try:
-        async with asyncio.timeout(within):
-            while True:
-                if found := await look():
-                    return found
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        raise AssertionError(f"not within {within:g} s: {what}") from None
 
 
 @dataclass

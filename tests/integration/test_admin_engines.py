@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from engines.sim.engine import SimEngine
+from tests.awaiting import until
 from tests.integration.admin import SHOWS_WITHIN, engine, listening, until_engine, until_gone
-from tests.integration.conftest import Pair, World, until
+from tests.integration.conftest import Pair, World
 from tests.integration.test_errors import error_of
 
 STREAM = {"model": "sim", "prompt": "x", "max_tokens": 60, "stream": True}

@@ -9,8 +9,9 @@ import httpx
 import pytest
 
 from gateway.api.streams import MOST
+from tests.awaiting import until
 from tests.integration.admin import listening
-from tests.integration.conftest import Pair, World, until
+from tests.integration.conftest import Pair, World
 from tests.integration.test_errors import error_of
 
 

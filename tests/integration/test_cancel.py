@@ -8,7 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.conftest import Pair, World, until
+from tests.awaiting import until
+from tests.integration.conftest import Pair, World
 
 POINTS = {
     "in prefill, unary": ("prefill", "hang", False),

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Pair, World, until
+from tests.awaiting import until
+from tests.integration.conftest import Pair, World
 from tests.sse import events_of
 
 

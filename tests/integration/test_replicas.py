@@ -12,7 +12,8 @@ import httpx
 from redis.asyncio import Redis
 
 from common.process import Child
-from tests.integration.conftest import Pair, World, until
+from tests.awaiting import until
+from tests.integration.conftest import Pair, World
 from tests.redis_server import keys_under
 
 

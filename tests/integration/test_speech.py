@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.awaiting import until
 from tests.fakes.stages import SAMPLES, TAIL, sound
-from tests.integration.conftest import Pair, World, until
+from tests.integration.conftest import Pair, World
 from tests.integration.spoken import AUDIO, CHANNEL, Heard, Spoken, spoken_world
 
 

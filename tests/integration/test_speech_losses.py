@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.awaiting import until
 from tests.fakes.stages import sound
-from tests.integration.conftest import World, until
+from tests.integration.conftest import World
 from tests.integration.spoken import Heard, Spoken, spoken_world
 
 FRAMES = 40

@@ -10,7 +10,8 @@ import pytest
 
 from cli.http import Refused, authorization
 from cli.status import Status, as_json, look
-from tests.integration.conftest import World, until
+from tests.awaiting import until
+from tests.integration.conftest import World
 
 
 async def looked(url: str, key: str) -> Status:

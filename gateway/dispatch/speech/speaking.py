@@ -11,7 +11,7 @@ from typing import Any, Self
 from common.engine import Engine
 from common.errors import NoRoutableEngine, StoreUnavailable
 from common.tasks import end
-from gateway.dispatch.journal import Journal
+from gateway.dispatch.journal import Journal, described
 from gateway.dispatch.relay import CachedTokens, Ending, Started
 from gateway.dispatch.sink import Sink
 from gateway.dispatch.speech.ask import Ask
@@ -97,8 +97,7 @@ class Speaking(ABC):
         if failed is None:
             self._journal.fire(Event.SPEECH_DONE)
         else:
-            told = {"status": failed.status, "type": failed.type, "code": failed.code, "message": failed.message}
-            self._journal.fire(Event.SPEECH_FAILED, error=told)
+            self._journal.fire(Event.SPEECH_FAILED, error=described(failed))
         return failed
 
     async def _keep(self, transcript: str) -> int:
