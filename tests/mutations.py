@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 NEEDED = ("common", "engines", "tests/unit/runner", "tests/unit/common/test_phase.py")
-TESTS = ("contract", "resume", "rewind", "hooks")
+TESTS = ("contract", "resume", "rewind", "hooks", "ids")
 """Files of `tests/unit/runner`, without `test_`."""
 WITHIN = 300.0
 """Seconds for one run of the tests, on a busy machine."""
@@ -117,6 +117,27 @@ MUTATIONS = (
         "memory_of(row).update(self.settings(row.request))",
         "memory_of(row)",
         by="hooks",
+    ),
+    Mutation("a hook's ids are dropped", STEP, "own_ids.copy_(ids.reshape(-1))", "own_ids.clone()", by="ids"),
+    Mutation(
+        "sampled ids are fed again",
+        STEP,
+        "self.ids[offset + position] = ids[k]",
+        "ids[k] = self.ids[offset + position]",
+        by="ids",
+    ),
+    Mutation(
+        "embeddings of the first rows", STEP, "self.embeds[start:stop] if", "self.embeds[: stop - start] if", by="ids"
+    ),
+    Mutation(
+        "a hole is fed as it is", STEP, "len(fed.known(cut.replayed)) < len(cut.replayed)", "not cut.replayed", by="ids"
+    ),
+    Mutation(
+        "a replay of what was never fed",
+        STEP,
+        "if phase.num_computed > max(phase.prompt_len, fed.until) or",
+        "if phase.is_replay and",
+        by="resume",
     ),
     Mutation("drafts are kept", STEP, "min(row.phase.end, row.phase.num_tokens)", "row.phase.end", by="hooks"),
     Mutation(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 else:
     _Stock = object
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 SUBTALKER = "subtalker_sampling_params"
 """How MTP samples, in `--additional-config`: `do_sample`, `temperature`, `top_k`, `top_p`."""
 
@@ -123,7 +125,7 @@ class PhaseRunnerMixin(_Stock):
             mtp.begin()
         if hooks.batch is not None:
             self._prepare(hooks, kept, rows, ids.device)
-        step = Step(hooks, mtp, kept, self._settings, ids, embeds, given)
+        step = Step(hooks, mtp, kept, self._settings, self._sent, ids, embeds, given)
         step.feed(rows)
         codes = None
         if mtp is not None and mtp.taken.rows:
@@ -167,6 +169,11 @@ class PhaseRunnerMixin(_Stock):
         if params is None:
             return {EXTRA_ARGS: {}, MAX_TOKENS: None, SAMPLING_SEED: None}
         return {EXTRA_ARGS: dict(params.extra_args or {}), MAX_TOKENS: params.max_tokens, SAMPLING_SEED: params.seed}
+
+    def _sent(self, request: str) -> Mapping[str, Any]:
+        """What the request's client sent for its model: to read."""
+        params = self.requests[request].sampling_params
+        return (params.extra_args if params is not None else None) or NOTHING
 
     def _model_forward(self, *args: Any, **kwargs: Any) -> Any:
         output = super()._model_forward(*args, **kwargs)

@@ -181,6 +181,8 @@ class Mtp:
         """A generator for each row whose request brought a seed. A model whose MTP has no parameter for one draws
         nothing that a seed could fix: that is said once."""
         found: list[torch.Generator | None] = [None] * len(taken.rows)
+        if not any(taken.extra_args):
+            return found
         for k, (row, extra_args) in enumerate(zip(taken.rows, taken.extra_args, strict=True)):
             if SEED not in extra_args:
                 continue

@@ -12,14 +12,15 @@ CHUNK = 1024
 
 
 class RowPool:
-    """Rows `[hidden]` by slot, in chunks `[CHUNK, hidden]` that take the dtype and the device of what is put in.
+    """Rows `[hidden]` and their ids by slot, in chunks that take the dtypes and the device of what is put in.
 
     A slot that was given back is the next to be used again, so there is never room for more rows than there were at
     once, but for the rest of a chunk. A row that is kept holds no other row, nor the step's buffer that it came from.
     """
 
     def __init__(self) -> None:
-        self._chunks: list[Tensor] = []
+        self._chunks: list[tuple[Tensor, Tensor]] = []
+        """Rows `[CHUNK, hidden]` and ids `[CHUNK]`."""
         self._free: list[int] = []
 
     @property
@@ -32,32 +33,38 @@ class RowPool:
         """Rows that are kept."""
         return self.room - len(self._free)
 
-    def put(self, rows: Tensor, starts: Sequence[int]) -> list[int]:
-        """Keeps a copy of `rows[start]` for each of `starts`, `rows` being `[tokens, hidden]`. Returns their slots."""
+    def put(self, rows: Tensor, ids: Tensor, starts: Sequence[int]) -> list[int]:
+        """Keeps copies of `rows[start]` and `ids[start]` for each of `starts`, of `[tokens, hidden]` and `[tokens]`.
+
+        Returns their slots.
+        """
         count = len(starts)
         while len(self._free) < count:
             self._free += range(self.room + CHUNK - 1, self.room - 1, -1)
-            self._chunks.append(torch.empty(CHUNK, rows.shape[1], dtype=rows.dtype, device=rows.device))
+            self._chunks.append((rows.new_empty(CHUNK, rows.shape[1]), ids.new_empty(CHUNK)))
         slots = self._free[: -count - 1 : -1]
         del self._free[-count:]
         chunk = slots[0] // CHUNK
         if slots[-1] // CHUNK == chunk and _side_by_side(slots) and _side_by_side(starts):
             place = slots[0] % CHUNK
-            self._chunks[chunk][place : place + count] = rows[starts[0] : starts[0] + count]
+            for kept, source in zip(self._chunks[chunk], (rows, ids), strict=True):
+                kept[place : place + count] = source[starts[0] : starts[0] + count]
         else:
-            self._scatter(rows, starts, slots)
+            self._scatter(rows, ids, starts, slots)
         return slots
 
-    def _scatter(self, rows: Tensor, starts: Sequence[int], slots: Sequence[int]) -> None:
+    def _scatter(self, rows: Tensor, ids: Tensor, starts: Sequence[int], slots: Sequence[int]) -> None:
         for chunk in {slot // CHUNK for slot in slots}:
             here = [k for k, slot in enumerate(slots) if slot // CHUNK == chunk]
             places = torch.tensor([[starts[k] for k in here], [slots[k] % CHUNK for k in here]])
             source, target = places.to(rows.device, non_blocking=True)
-            self._chunks[chunk].index_copy_(0, target, rows.index_select(0, source))
+            for kept, given in zip(self._chunks[chunk], (rows, ids), strict=True):
+                kept.index_copy_(0, target, given.index_select(0, source))
 
-    def get(self, slots: Iterable[int]) -> Tensor:
-        """The rows in these slots, `[n, hidden]`."""
-        return torch.stack([self._chunks[slot // CHUNK][slot % CHUNK] for slot in slots])
+    def get(self, slots: Iterable[int]) -> tuple[Tensor, Tensor]:
+        """The rows in these slots, `[n, hidden]`, and their ids `[n]`."""
+        places = [(self._chunks[slot // CHUNK], slot % CHUNK) for slot in slots]
+        return torch.stack([rows[k] for (rows, _), k in places]), torch.stack([ids[k] for (_, ids), k in places])
 
     def free(self, slots: Iterable[int]) -> None:
         self._free += slots

@@ -35,13 +35,14 @@ class Step:
 
     `ids` `[tokens]` and `embeds` `[tokens, hidden]` are the runner's flat buffers; `given` says that `embeds` already
     holds what the prompt brought (images, say, or embeddings). `kept` is kept between steps. `settings` tells what a
-    request's sampling parameters say.
+    request's sampling parameters say, and `sent` what of them its client sent for the model, whatever that makes of it.
     """
 
     hooks: Hooks
     mtp: Mtp | None
     kept: Kept
     settings: Callable[[str], Memory]
+    sent: Callable[[str], Mapping[str, Any]]
     ids: Tensor
     embeds: Tensor
     given: bool
@@ -57,6 +58,8 @@ class Step:
         for row in rows:
             fed = self.kept.fed_of(row)
             if row.phase.mtp_eligible and row.phase.num_computed >= fed.until:
+                if row.phase.num_computed > fed.until:
+                    self._unbroken(row, fed)
                 self._decode(row, fed)
             else:
                 self._cut(row, fed)
@@ -65,7 +68,7 @@ class Step:
     def keep(self) -> None:
         """After MTP: keeps the rows that decode has fed."""
         if self._decoded:
-            slots = self.kept.pool.put(self.embeds, [start for _, _, start in self._decoded])
+            slots = self.kept.pool.put(self.embeds, self.ids, [start for _, _, start in self._decoded])
             for (fed, position, _), slot in zip(self._decoded, slots, strict=True):
                 fed.keep(position, slot)
 
@@ -89,14 +92,15 @@ class Step:
         if not positions:
             return
         offset = row.start - row.phase.num_computed
-        for position, kept in zip(positions, self.kept.pool.get(fed.slots(positions)), strict=True):
-            self.embeds[offset + position] = kept
+        rows, ids = self.kept.pool.get(fed.slots(positions))
+        for k, position in enumerate(positions):
+            self.embeds[offset + position] = rows[k]
+            self.ids[offset + position] = ids[k]
         self.replayed[row.index] = self.replayed.get(row.index, 0) + len(positions)
 
     def _new(self, row: Row, fed: Fed) -> None:
         """Positions that decode has not fed yet."""
-        if row.phase.is_replay:
-            raise self._lost(row, range(row.phase.num_computed, row.phase.end))
+        self._unbroken(row, fed)
         if row.phase.batched_decode_eligible:
             self._decode(row, fed)
             return
@@ -104,6 +108,13 @@ class Step:
         self._decoded += [(fed, position, row.start + k) for k, position in enumerate(known)]
         self._flush()
         self._scalar(row, self._told(row, fed), mtp=None)
+
+    def _unbroken(self, row: Row, fed: Fed) -> None:
+        """New positions begin behind what has been fed, and one known token is new at most: others were sampled behind
+        rows that another engine has fed, and which are not known here. Raises ReplayLost."""
+        phase = row.phase
+        if phase.num_computed > max(phase.prompt_len, fed.until) or phase.num_tokens - phase.num_computed > 1:
+            raise self._lost(row, range(max(phase.prompt_len, fed.until), phase.end))
 
     def _decode(self, row: Row, fed: Fed) -> None:
         """One new position: `preprocess_decode_batch` or `preprocess`, and MTP."""
@@ -130,7 +141,7 @@ class Step:
                 raise self._invalid("preprocess", [row], other, "updates")
         if mtp is not None:
             last_hidden, text_step = self._mtp_inputs(mtp.width, row, updates)
-            mtp.add([row], [info], (shaped(ids, 1), embeds, last_hidden, text_step), self._extra_args([row]))
+            mtp.add([row], [info], (shaped(ids, 1), embeds, last_hidden, text_step), [self.sent(row.request)])
         self._merge("preprocess", row, info, updates)
 
     def _mtp_inputs(self, width: int, row: Row, updates: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
@@ -165,7 +176,8 @@ class Step:
         ids, embeds, inputs, updates = self._of_batch(rows, result)
         self._write(start, stop, own_ids, ids, embeds)
         if self.mtp is not None:
-            self.mtp.add(rows, infos, (shaped(ids, len(rows)), embeds, *inputs), self._extra_args(rows))
+            sent = [self.sent(row.request) for row in rows]
+            self.mtp.add(rows, infos, (shaped(ids, len(rows)), embeds, *inputs), sent)
         for row, info, update in zip(rows, infos, updates, strict=True):
             if update:
                 self._merge("preprocess_decode_batch", row, info, update)
@@ -202,10 +214,6 @@ class Step:
         tell(info, row)
         return info
 
-    def _extra_args(self, rows: Sequence[Row]) -> list[Mapping[str, Any]]:
-        """What their clients sent, whatever models made of it in their memories."""
-        return [self.settings(row.request)[EXTRA_ARGS] for row in rows]
-
     def _fit(self, count: int, ids: Tensor, embeds: Tensor) -> bool:
         return ids.numel() == count and ids.dtype in WHOLE and embeds.shape == (count, self.embeds.shape[1])
 
@@ -232,9 +240,7 @@ class Step:
         return self._error(HookFailed, rows, f"{hook} raised {type(e).__name__}: {e}")
 
     def _lost(self, row: Row, positions: range) -> PhaseError:
-        said = (
-            f"positions {positions.start} to {positions.stop - 1} are computed again, and were not fed by this engine"
-        )
+        said = f"positions {positions.start} to {positions.stop - 1} are decode's, and this engine has not fed them"
         return self._error(ReplayLost, [row], f"{said}: {row.phase}")
 
     def _error(self, kind: type[PhaseError], rows: Iterable[Row], message: str) -> PhaseError:

@@ -30,6 +30,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from engines.runner.runtime import WORKERS
 from tests.bench.hooked import attach, embed_once
 
@@ -47,9 +49,8 @@ ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_USE_V2_MODEL_RUNNER": "0",
     "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "1",
 }
-"""Must be set before torch and vLLM are imported."""
+"""Must be set before vLLM is imported."""
 
 
 @dataclass
@@ -94,6 +95,7 @@ class Bench:
     runner: Any
     clock: Clock
     hooks: Clock
+    ours: type
 
     def __post_init__(self) -> None:
         for name in ("execute_model", "sample_tokens"):
@@ -108,10 +110,24 @@ class Bench:
         self.runner.__class__ = kind
         self.engine.step()
         hooks = self.hooks.read()
-        return Step(self.clock.read() - hooks, hooks)
+        step = Step(self.clock.read() - hooks, hooks)
+        if kind is not self.ours:
+            self._tell_fed()
+        return step
 
-    def pairs(self, stock: type, ours: type) -> list[tuple[Step, Step]]:
+    def _tell_fed(self) -> None:
+        """A runner refuses to go on behind rows that it has not fed: it is told what stock has fed in its turn."""
+        if self.runner.hooks is None:
+            return
+        kept = self.runner.kept
+        with torch.inference_mode():
+            for fed in kept.fed.values():
+                (slot,) = kept.pool.put(self.runner.inputs_embeds.gpu, self.runner.input_ids.gpu, [0])
+                fed.keep(max(fed.until, PROMPT), slot)
+
+    def pairs(self, stock: type) -> list[tuple[Step, Step]]:
         """Steps of both kinds side by side, each first in turn."""
+        ours = self.ours
         for _ in range(WARM):
             self.step(ours)
             self.step(stock)
@@ -157,7 +173,7 @@ def measure(engine: Any, runner: Any, hooks: str, stock: type, ours: type) -> li
     for k in range(REQUESTS):
         prompt = {"prompt_token_ids": [3 + (7 * k + n) % 900 for n in range(PROMPT)]}
         engine.add_request(f"{hooks}-{k}", prompt, params)
-    found = Bench(engine, runner, worker, model).pairs(stock, ours)
+    found = Bench(engine, runner, worker, model, ours).pairs(stock)
     runner.__class__ = ours
     while engine.has_unfinished_requests():
         engine.step()
@@ -187,6 +203,7 @@ def report(hooks: str, pairs: list[tuple[Step, Step]], moved: float) -> str:
 
 def main() -> None:
     os.environ.update(ENVIRONMENT)
+    torch.set_num_threads(1)  # others would wait for work, and their waiting is CPU time of whoever takes longer
     from vllm.v1.worker.cpu_model_runner import CPUModelRunner
 
     from engines.runner.cpu import PhaseCPURunner

@@ -9,6 +9,7 @@ import pytest
 
 from common.connectors import DEFAULT
 from common.phase import CONTRACT_VERSION
+from engines.runner.seeds import SEED
 from tests.e2e.phase.witnesses import NAME, Witness, Witnesses
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
@@ -44,3 +45,13 @@ async def test_two_engines_have_ids_of_their_own(witnesses: Witnesses) -> None:
         urls = [witness.engine.url for witness in (witnesses.prefill, witnesses.decode)]
         told = [(await client.get(f"{url}/duet/identity")).json()["engine_id"] for url in urls]
     assert told[0] != told[1]
+
+
+@pytest.mark.parametrize("seed", ["abc", "9" * 30, 1.5])
+async def test_a_seed_that_is_none_is_refused_and_the_engine_goes_on(witnesses: Witnesses, seed: object) -> None:
+    asked = {"model": NAME, "prompt": [5, 6, 7], "max_tokens": 2, "temperature": 0}
+    async with httpx.AsyncClient(base_url=witnesses.whole.engine.url, timeout=60) as client:
+        refused = await client.post("/v1/completions", json={**asked, "vllm_xargs": {SEED: seed}})
+        assert refused.status_code == 400
+        assert SEED in refused.json()["error"]["message"]
+        assert (await client.post("/v1/completions", json={**asked, "vllm_xargs": {SEED: "7"}})).status_code == 200
