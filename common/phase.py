@@ -88,7 +88,11 @@ class PhaseInfo(NamedTuple):
 
     @property
     def batched_decode_eligible(self) -> bool:
-        """Whether `preprocess_decode_batch` may take the row. A model must have that hook and `talker_mtp` besides."""
+        """Whether `preprocess_decode_batch` may take the row, in a model that has that hook.
+
+        As in vLLM-Omni 0.30, and unlike its description of the contract, `talker_mtp` need not be there: the hook then
+        returns no inputs for it.
+        """
         return self.mtp_eligible
 
     def keys(self) -> dict[str, int | bool]:
@@ -109,6 +113,10 @@ class PhaseInfo(NamedTuple):
             replayed=range(past_prompt, new),
             new=self._part(new, end),
         )
+
+    def from_position(self, start: int) -> PhaseInfo:
+        """The row's part from `start` on, a position in it."""
+        return PhaseInfo(self.prompt_len, start, self.end - start, self.num_tokens)
 
     def _part(self, start: int, end: int) -> PhaseInfo | None:
         return PhaseInfo(self.prompt_len, start, end - start, self.num_tokens) if start < end else None

@@ -9,7 +9,7 @@ from torch import Tensor
 from engines.runner.errors import HookFailed, HookResultInvalid, error_of
 from engines.runner.hooks import Hooks
 from engines.runner.kept import Kept
-from engines.runner.memory import Memory, merge, tell
+from engines.runner.memory import Memory, copied, merge, tell
 from engines.runner.mtp import described
 from engines.runner.rows import Row
 
@@ -17,19 +17,35 @@ from engines.runner.rows import Row
 def see(hooks: Hooks, kept: Kept, rows: Sequence[Row], hidden: Tensor) -> None:
     """Gives `hidden` `[tokens, hidden]` to the model. Raises HookFailed, HookResultInvalid.
 
-    A replayed row that ends before the newest position seen is left out: it would put an older state over a newer.
+    A replayed row that ends before the newest position seen is left out: it would put an older state over a newer. The
+    newest is seen once more if it is computed again (its first hidden state may have come from KV that failed to load):
+    what the model made of it then is put back first, so that nothing is counted twice.
     """
-    own = hidden[: rows[-1].stop].split([row.phase.span for row in rows])
-    for row, states in zip(rows, own, strict=True):
+    for row in rows:
         fed, newest = kept.fed[row.request], row.phase.end - 1
         if newest < fed.hidden_at:
             continue
+        info = kept.memory_of(row)
+        if newest == fed.hidden_at:
+            info.clear()
+            info.update(copied(fed.unseen))
+        else:
+            fed.unseen = copied(info)
+        shown = row if newest < row.phase.prompt_len else _spoken(row, fed.hidden_at)
         fed.hidden_at = newest
-        _postprocess(hooks, row, states if hooks.postprocess_of_row else hidden, kept.memory_of(row))
+        states = hidden[shown.start : shown.stop] if hooks.postprocess_of_row else hidden
+        _postprocess(hooks, shown, states, info)
+
+
+def _spoken(row: Row, hidden_at: int) -> Row:
+    """Of a row that ends behind the prompt, what decode has not shown yet: its last position, or what is new of it."""
+    phase = row.phase
+    start = max(phase.num_computed, phase.prompt_len, min(hidden_at + 1, phase.end - 1))
+    return row if start == phase.num_computed else row.part(phase.from_position(start))
 
 
 def _postprocess(hooks: Hooks, row: Row, hidden: Tensor, info: Memory) -> None:
-    """One row, told as a whole: what stands in `info` may be the phase of a part of it, or of an earlier one."""
+    """What stands in `info` may be the phase of another part of the row, or of an earlier one: it is told afresh."""
     assert hooks.postprocess is not None
     known: Memory = {}
     if hooks.postprocess_takes_info:
@@ -48,5 +64,5 @@ def _postprocess(hooks: Hooks, row: Row, hidden: Tensor, info: Memory) -> None:
         raise error_of(HookResultInvalid, hooks.model, [row], message)
     try:
         merge(info, updates, hooks.on_device)
-    except ValueError as e:
-        raise error_of(HookResultInvalid, hooks.model, [row], f"updates of postprocess: {e}") from None
+    except (ValueError, RuntimeError) as e:
+        raise error_of(HookResultInvalid, hooks.model, [row], f"updates of postprocess: {e}") from e

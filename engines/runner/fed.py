@@ -21,6 +21,7 @@ class Moment(NamedTuple):
     position: int
     memory: Memory
     hidden_at: int
+    unseen: Memory
     generator: Tensor | None
 
 
@@ -31,7 +32,7 @@ class Fed:
     was fed.
     """
 
-    __slots__ = ("_moments", "_slots", "hidden_at", "prompt_len", "until")
+    __slots__ = ("_moments", "_slots", "hidden_at", "prompt_len", "unseen", "until")
 
     def __init__(self) -> None:
         self._slots: dict[int, int] = {}
@@ -41,6 +42,8 @@ class Fed:
         """The position behind the last one that decode has fed; 0 before the first."""
         self.hidden_at = -1
         """The position whose hidden state the model saw last."""
+        self.unseen: Memory = {}
+        """What the model remembered before that."""
 
     def taken_back(self, phase: PhaseInfo) -> int | None:
         """The first position that was fed and by the request's current state was not; None if there is none, as there
@@ -87,5 +90,5 @@ class Fed:
         free = [self._slots.pop(p) for p in [p for p in self._slots if p >= start]]
         self.until = max(self._slots, default=-1) + 1
         if moment is not None:
-            self.hidden_at = moment.hidden_at
+            self.hidden_at, self.unseen = moment.hidden_at, moment.unseen
         return moment, free

@@ -19,6 +19,7 @@ The names are vLLM-Omni's, so that a model written for its contract runs here as
 | `talker_mtp_accepts_req_infos` | MTP is given `req_ids` and `req_infos` too |
 | `talker_mtp_accepts_per_row_generators` | MTP is given `generators` for a batch; else a seeded row goes alone |
 | `mtp_hidden_size` | width of `last_hidden` and `text_step`; the text config's hidden size |
+| `rows_follow_from_ids` | true: equal ids are equal rows, prompt's and decode's, so the prefix cache may be on |
 | `gpu_resident_buffer_keys` | nested keys whose tensors stay on the device; others are kept in host memory |
 """
 
@@ -82,6 +83,8 @@ class Hooks:
     postprocess_takes_info: bool
     finished: Hook | None
     taken_back: Hook | None
+    cacheable: bool
+    """`rows_follow_from_ids`."""
     on_device: frozenset[NestedKey]
 
     @classmethod
@@ -114,6 +117,7 @@ class Hooks:
             postprocess_takes_info=_flag(model, "postprocess_uses_req_infos", default=True),
             finished=_hook(model, name, "on_requests_finished"),
             taken_back=_hook(model, name, "on_tokens_taken_back"),
+            cacheable=_flag(model, "rows_follow_from_ids", default=False),
             on_device=_on_device(model, name),
         )
         found._check_options()

@@ -50,7 +50,7 @@ class Kept:
     def begin(self, row: Row, fed: Fed, memory: Memory) -> None:
         """The row is about to be decoded: what its model remembers now, it may have to remember again."""
         generator = self._mtp.generators.state(row.request) if self._mtp is not None else None
-        fed.begin(Moment(row.phase.num_computed, copied(memory), fed.hidden_at, generator))
+        fed.begin(Moment(row.phase.num_computed, copied(memory), fed.hidden_at, fed.unseen, generator))
 
     def drop(self, request: str) -> None:
         """The request has finished."""

@@ -71,7 +71,7 @@ def copied(memory: Memory) -> Memory:
     """A copy as deep as updates are merged: what is merged later does not reach it."""
     copy = memory.copy()
     for key, value in memory.items():
-        if type(value) is dict and key != EXTRA_ARGS:
+        if isinstance(value, dict):
             copy[key] = value.copy()
     return copy
 

@@ -65,7 +65,7 @@ class PhaseRunnerMixin(_Stock):
 
     def attach_model(self) -> None:
         """Takes the hooks of `self.model`. Raises RuntimeUnsupported for a model or settings that cannot work."""
-        hooks = self.hooks = Hooks.of(self.model)
+        hooks = self.hooks = Hooks.of(self.get_model())  # itself: what graphs are captured by may stand around it
         if hooks is None:
             return
         check_model(self, hooks)
@@ -124,6 +124,8 @@ class PhaseRunnerMixin(_Stock):
         if mtp is not None:
             mtp.begin()
         if hooks.batch is not None:
+            for row in rows:
+                kept.fed_of(row)  # puts back what does not count any more, before a hook sees it
             self._prepare(hooks, kept, rows, ids.device)
         step = Step(hooks, mtp, kept, self._settings, self._sent, ids, embeds, given)
         step.feed(rows)

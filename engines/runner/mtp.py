@@ -113,9 +113,12 @@ class Mtp:
                 out, codes = self._one_by_one(taken, inputs, seeds)
             else:
                 out, codes = self._call(taken, slice(0, count), inputs, seeds)
-        _scatter(embeds, taken.starts, out)
-        if codes is not None:
-            self._keep(taken, codes)
+        try:
+            _scatter(embeds, taken.starts, out)
+            if codes is not None:
+                self._keep(taken, owned(codes, self._hooks.codes_key in self._hooks.on_device))
+        except RuntimeError as e:
+            raise self._error(HookResultInvalid, taken.rows, f"what talker_mtp returned cannot be copied: {e}") from e
         return codes
 
     def _filled(self, count: int) -> list[Tensor]:
@@ -198,9 +201,9 @@ class Mtp:
                 raise self._error(SeedInvalid, [row], str(e)) from None
         return found
 
-    def _keep(self, taken: Taken, codes: Tensor) -> None:
-        outer, inner = key = self._hooks.codes_key
-        kept = owned(codes, key in self._hooks.on_device)
+    def _keep(self, taken: Taken, kept: Tensor) -> None:
+        """`kept` are the codes `[n, groups]`, a copy of them."""
+        outer, inner = self._hooks.codes_key
         validity = self._hooks.validity_key
         for row, info, own in zip(taken.rows, taken.infos, kept.split(1), strict=True):
             try:

@@ -97,6 +97,12 @@ def check_model(runner: Any, hooks: Hooks) -> None:
             f"model {hooks.model} has hooks: --speculative-config is set, expected none: rows of drafts cannot be "
             "fed again after a preemption"
         )
+    if config.cache_config.enable_prefix_caching and not hooks.cacheable:
+        raise RuntimeUnsupported(
+            f"model {hooks.model} has hooks: prefix caching is on, which finds KV by token ids, and its rows may come "
+            "from texts, seeds and codes besides: set --no-enable-prefix-caching, or have the model say that equal ids "
+            "are equal rows (rows_follow_from_ids = True)"
+        )
     embeds = runner.supports_mm_inputs or runner.enable_prompt_embeds
     if not config.model_config.enforce_eager and not embeds:
         raise RuntimeUnsupported(

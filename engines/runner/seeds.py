@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from torch import Tensor
 
 SEED = "tts_local_seed"
 """A request's own seed for MTP, among its sampling parameters' extra arguments (`vllm_xargs`)."""
+DECIMAL = re.compile(r"[+-]?[0-9]{1,20}")
 LOWEST, HIGHEST = -(2**63), 2**64 - 1
 """What torch takes."""
 
@@ -38,10 +40,7 @@ def _whole(found: Any) -> int | None:
         case float() if found.is_integer():
             return int(found)
         case str():
-            try:
-                return int(found)
-            except ValueError:
-                return None
+            return int(found) if DECIMAL.fullmatch(found) else None
     return None
 
 

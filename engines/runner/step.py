@@ -136,12 +136,16 @@ class Step:
             raise self._failed("preprocess", [row], e) from e
         match result:
             case (Tensor() as ids, Tensor() as embeds, Mapping() as updates) if self._fit(stop - start, ids, embeds):
-                self._write(start, stop, own_ids, ids, embeds)
+                pass
             case other:
                 raise self._invalid("preprocess", [row], other, "updates")
-        if mtp is not None:
-            last_hidden, text_step = self._mtp_inputs(mtp.width, row, updates)
-            mtp.add([row], [info], (shaped(ids, 1), embeds, last_hidden, text_step), [self.sent(row.request)])
+        inputs = self._mtp_inputs(mtp.width, row, updates) if mtp is not None else ()
+        try:
+            self._write(start, stop, own_ids, ids, embeds)
+            if mtp is not None:
+                mtp.add([row], [info], (shaped(ids, 1), embeds, *inputs), [self.sent(row.request)])
+        except RuntimeError as e:
+            raise self._untaken("preprocess", [row], e) from e
         self._merge("preprocess", row, info, updates)
 
     def _mtp_inputs(self, width: int, row: Row, updates: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
@@ -174,10 +178,13 @@ class Step:
         except Exception as e:
             raise self._failed("preprocess_decode_batch", rows, e) from e
         ids, embeds, inputs, updates = self._of_batch(rows, result)
-        self._write(start, stop, own_ids, ids, embeds)
-        if self.mtp is not None:
-            sent = [self.sent(row.request) for row in rows]
-            self.mtp.add(rows, infos, (shaped(ids, len(rows)), embeds, *inputs), sent)
+        try:
+            self._write(start, stop, own_ids, ids, embeds)
+            if self.mtp is not None:
+                sent = [self.sent(row.request) for row in rows]
+                self.mtp.add(rows, infos, (shaped(ids, len(rows)), embeds, *inputs), sent)
+        except RuntimeError as e:
+            raise self._untaken("preprocess_decode_batch", rows, e) from e
         for row, info, update in zip(rows, infos, updates, strict=True):
             if update:
                 self._merge("preprocess_decode_batch", row, info, update)
@@ -215,7 +222,12 @@ class Step:
         return info
 
     def _fit(self, count: int, ids: Tensor, embeds: Tensor) -> bool:
-        return ids.numel() == count and ids.dtype in WHOLE and embeds.shape == (count, self.embeds.shape[1])
+        return (
+            ids.numel() == count
+            and ids.dtype in WHOLE
+            and embeds.shape == (count, self.embeds.shape[1])
+            and embeds.is_floating_point()
+        )
 
     def _write(self, start: int, stop: int, own_ids: Tensor, ids: Tensor, embeds: Tensor) -> None:
         """A hook mostly returns the ids that it was given: those stand there already."""
@@ -226,15 +238,21 @@ class Step:
     def _merge(self, hook: str, row: Row, info: Memory, updates: Mapping[str, Any]) -> None:
         try:
             merge(info, updates, self.hooks.on_device)
-        except ValueError as e:
-            raise self._error(HookResultInvalid, [row], f"updates of {hook}: {e}") from None
+        except (ValueError, RuntimeError) as e:
+            raise self._error(HookResultInvalid, [row], f"updates of {hook}: {e}") from e
 
     def _invalid(self, hook: str, rows: Sequence[Row], result: Any, more: str) -> PhaseError:
         count = sum(row.phase.span for row in rows)
         expected = f"ids [{count}], embeddings [{count}, {self.embeds.shape[1]}], {more}"
         return self._error(
-            HookResultInvalid, rows, f"{hook} returned {described(result)}; expected {expected}; ids are integers"
+            HookResultInvalid,
+            rows,
+            f"{hook} returned {described(result)}; expected {expected}; ids are integers, the others floats",
         )
+
+    def _untaken(self, hook: str, rows: Sequence[Row], e: Exception) -> PhaseError:
+        """Torch cannot copy it to where it belongs: a tensor without numbers, say, or a sparse one."""
+        return self._error(HookResultInvalid, rows, f"what {hook} returned cannot be copied: {e}")
 
     def _failed(self, hook: str, rows: Sequence[Row], e: Exception) -> PhaseError:
         return self._error(HookFailed, rows, f"{hook} raised {type(e).__name__}: {e}")

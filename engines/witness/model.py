@@ -31,6 +31,7 @@ Info = dict[str, Any]
 class WitnessForCausalLM(Qwen3ForCausalLM):
     has_preprocess: ClassVar[bool] = True
     has_postprocess: ClassVar[bool] = True
+    rows_follow_from_ids: ClassVar[bool] = True
     talker_mtp_accepts_req_infos: ClassVar[bool] = True
     gpu_resident_buffer_keys: ClassVar[frozenset[tuple[str, str]]] = frozenset({("hidden_states", "last")})
 

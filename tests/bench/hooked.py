@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def attach(runner: Any, kind: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Gives the runner's model hooks of that kind, `none`, `batched` or `scalar`, each put into `around`, and has the
-    runner look for them."""
+    """Gives the runner's model hooks of that kind (`none`, `batched`, `scalar`, `async`), each put into `around`, and has
+    the runner look for them."""
     import torch
 
     model = runner.model
@@ -45,8 +45,9 @@ def attach(runner: Any, kind: str, around: Callable[[Callable[..., Any]], Callab
     model.gpu_resident_buffer_keys = {("hidden_states", "last")}
     for hook in (preprocess, postprocess, talker_mtp):
         setattr(model, hook.__name__, around(hook))
-    model.preprocess_decode_batch = around(decode_batch) if kind == "batched" else None
+    model.preprocess_decode_batch = around(decode_batch) if kind in ("batched", "async") else None
     runner.attach_model()
+    runner.kept.rewinds = kind == "async"
 
 
 def embed_once(runner: Any, count: int) -> None:

@@ -9,6 +9,7 @@ CPU time of the worker's part of a step, `execute_model` and `sample_tokens`, of
 | no hooks | none: what every text model pays |
 | batched | `preprocess_decode_batch`, `talker_mtp` and `postprocess`, as a talker has them |
 | scalar | the same with `preprocess`, a call a row |
+| async | batched, and what is remembered of each row under async scheduling, where tokens may be taken back |
 
 What the hooks themselves do, MTP among it, is the model's work and not the runner's: their time is taken out, and told
 beside. One thing that they do is not new: with hooks the forward pass is given embeddings, and looks none up. So the
@@ -214,7 +215,7 @@ def main() -> None:
         with redirect_stdout(io.StringIO()):
             engine = started(make_text(Path(folder) / "tiny"), WORKERS["cpu"])
         runner = engine.model_executor.driver_worker.worker.model_runner
-        for hooks in ("none", "batched", "scalar"):
+        for hooks in ("none", "batched", "scalar", "async"):
             pairs = measure(engine, runner, hooks, CPUModelRunner, PhaseCPURunner)
             print(report(hooks, pairs, look_up(runner)), flush=True)
 

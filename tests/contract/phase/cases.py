@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from engines.runner.fed import Fed
+from engines.runner.kept import Kept
 from tests.unit.runner.stage import Request, Stage
 from tests.unit.runner.talker import HIDDEN, Talker
 
@@ -25,17 +27,29 @@ MIXED: tuple[Case, ...] = (
 CASES = (*TABLE, *MIXED)
 
 
+def _has_fed(kept: Kept, request: str, prompt_len: int, computed: int) -> None:
+    """As if decode had fed all that was computed behind the prompt. The rows are not looked at: none is fed again."""
+    fed = kept.fed[request] = Fed()
+    fed.prompt_len = prompt_len
+    for position in range(prompt_len, computed):
+        (slot,) = kept.pool.put(torch.zeros(1, HIDDEN), torch.zeros(1, dtype=torch.int32), [0])
+        fed.keep(position, slot)
+
+
 def told(stage: Stage, case: Case) -> dict[str, Any]:
     """Runs the step's `_preprocess`. Returns, as JSON has it, what the model was told, what was fed and what was said.
 
-    A row's request has sampled just as many tokens as the row feeds, and remembers as many decode steps as it must have
-    had.
+    A row's request remembers as many decode steps as it must have had, and ours is told that it has fed them. What a
+    decode row has beyond its first token is draft: known are as many tokens as were sampled.
     """
     model: Talker = stage.model
     names = [f"r{i}" for i in range(len(case))]
     for i, (name, (prompt_len, computed, span)) in enumerate(zip(names, case, strict=True)):
-        sampled = max(0, computed + span - prompt_len)
-        stage.requests[name] = Request([10 * i + k for k in range(prompt_len)], [100 + i + k for k in range(sampled)])
+        sampled = max(0, computed + 1 - prompt_len)
+        request = Request([10 * i + k for k in range(prompt_len)], [100 + i + k for k in range(sampled)])
+        request.drafts = [100 + i + k for k in range(sampled, computed + span - prompt_len)]
+        stage.requests[name] = request
+        _has_fed(stage.runner.kept, name, prompt_len, computed)
         stage.runner.model_intermediate_buffer[name] = {
             "last": torch.full((1, HIDDEN), 31.0 + i),
             "steps": max(0, computed - prompt_len),

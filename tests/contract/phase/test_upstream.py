@@ -31,11 +31,29 @@ def upstream() -> Any:
     return found["told"]
 
 
-@pytest.mark.optional
-@pytest.mark.parametrize("batched", [False, True], ids=["scalar", "batched"])
-@pytest.mark.parametrize("index", range(len(CASES)), ids=lambda k: "+".join("/".join(map(str, r)) for r in CASES[k]))
-def test_both_runners_tell_a_model_the_same(upstream: Any, index: int, batched: bool) -> None:
+EACH = pytest.mark.parametrize(
+    "index", range(len(CASES)), ids=lambda k: "+".join("/".join(map(str, r)) for r in CASES[k])
+)
+HOOKS = pytest.mark.parametrize("batched", [False, True], ids=["scalar", "batched"])
+
+
+def ours(index: int, batched: bool) -> dict[str, Any]:
     with torch.inference_mode():
-        ours = told(Stage(model=Talker(batched=batched)), CASES[index])
-    assert json.loads(json.dumps(ours)) == upstream[batched][index]
-    assert bool(ours["mtp"]) == any(span == 1 and computed >= prompt for prompt, computed, span in CASES[index])
+        found = told(Stage(model=Talker(batched=batched)), CASES[index])
+    assert bool(found["mtp"]) == any(span == 1 and computed >= prompt for prompt, computed, span in CASES[index])
+    return found
+
+
+@HOOKS
+@EACH
+def test_ours_takes_every_case(index: int, batched: bool) -> None:
+    """Also where there is nothing to compare it with."""
+    phases = {call[1]: call[4] for call in ours(index, batched)["calls"]}
+    assert phases == {f"r{i}": computed < prompt for i, (prompt, computed, _) in enumerate(CASES[index])}
+
+
+@pytest.mark.optional
+@HOOKS
+@EACH
+def test_both_runners_tell_a_model_the_same(upstream: Any, index: int, batched: bool) -> None:
+    assert json.loads(json.dumps(ours(index, batched))) == upstream[batched][index]

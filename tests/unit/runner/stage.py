@@ -34,6 +34,9 @@ class Buffer:
 class Stock:
     """What a stock V1 runner does for a text model."""
 
+    def get_model(self) -> Any:
+        return self.model
+
     def _preprocess(self, scheduler_output: Any, num_input_tokens: int, intermediate_tensors: Any = None) -> Any:
         ids, embeds = self.input_ids.gpu[:num_input_tokens], None
         if self.enable_prompt_embeds:
@@ -60,6 +63,8 @@ class Request:
     extra_args: dict[str, Any] | None = None
     seed: int | None = None
     max_tokens: int | None = 16
+    drafts: list[int] = field(default_factory=list)
+    """Ids that stand behind those that were sampled, verified by nobody."""
     by_embeddings: bool = False
     """Its prompt came as embeddings alone: vLLM knows no ids of it, only how many there are."""
 
@@ -80,7 +85,7 @@ class Request:
         return SimpleNamespace(extra_args=self.extra_args, seed=self.seed, max_tokens=self.max_tokens)
 
     def token(self, position: int) -> int:
-        return [*self.ids, *self.output][position]
+        return [*self.ids, *self.output, *self.drafts][position]
 
 
 @dataclass(frozen=True)
@@ -173,6 +178,7 @@ class Stage:
 def config(**changes: Any) -> Any:
     """A VllmConfig, as far as it is read."""
     return SimpleNamespace(
+        cache_config=SimpleNamespace(enable_prefix_caching=changes.get("cached", False)),
         parallel_config=SimpleNamespace(pipeline_parallel_size=changes.get("stages", 1)),
         speculative_config=changes.get("speculative"),
         model_config=SimpleNamespace(

@@ -40,13 +40,42 @@ def test_the_rows_phase_and_its_request(stage: Make, batched: bool) -> None:
 
 
 @HOOKS
-def test_a_row_that_is_cut_is_told_whole(stage: Make, batched: bool) -> None:
-    """Its prompt, what is fed again, and its new position have one row of hidden states together."""
+@pytest.mark.parametrize(("computed", "span"), [(0, 8), (2, 6), (4, 4), (6, 2)])
+def test_of_a_row_that_is_cut_what_is_new_is_told(stage: Make, batched: bool, computed: int, span: int) -> None:
+    """Its prompt, and what is fed again, were seen before: as if it had never been preempted."""
     s = stage(After(batched=batched))
     arrive(s, "r", 4, decoded=3)
     s.model.told.clear()
-    s.step(("r", 0, 8))
-    assert s.model.told == [("r", 8, 4, 0, True)]
+    s.step(("r", computed, span))
+    assert s.model.told == [("r", 1, 4, 7, False)]
+
+
+class Counting(After):
+    """Its `postprocess` moves decode's state on, as a model of vLLM-Omni's does."""
+
+    def postprocess(self, hidden: torch.Tensor, **info: Any) -> Any:
+        updates = super().postprocess(hidden, **info)
+        nested = {"frames": info.get("nested", {}).get("frames", 0) + (not info[IS_PREFILL])}
+        return {**updates, "frames": info.get("frames", 0) + (not info[IS_PREFILL]), "nested": nested}
+
+
+@HOOKS
+@pytest.mark.parametrize(
+    "chunks", [[9], [8, 1], [7, 1, 1], [5, 3, 1], [5, 1, 1, 1, 1], [8, 0, 8, 1], [6, 0, 8, 0, 9]], ids=str
+)
+def test_what_it_counts_is_counted_once(stage: Make, batched: bool, chunks: list[int]) -> None:
+    """Prompt 5, three frames said; preempted (and where a chunk is 0 once more), and a fourth is said."""
+    s = stage(Counting(batched=batched))
+    reference = arrive(s, "r", 5, decoded=3)
+    memory = s.runner.model_intermediate_buffer["r"]
+    assert memory["frames"] == memory["nested"]["frames"] == 3
+    start = 0
+    for span in chunks:
+        if span:
+            s.step(("r", start, span))
+        start = start + span if span else 0
+    assert memory["frames"] == memory["nested"]["frames"] == memory["steps"] == 4
+    assert s.codes("r") == reference.codes[8]
 
 
 def test_a_row_that_is_fed_again_is_told_afresh(stage: Make) -> None:
@@ -57,7 +86,7 @@ def test_a_row_that_is_fed_again_is_told_afresh(stage: Make) -> None:
     s.step(("r", 0, 5))
     s.model.told.clear()
     s.step(("r", 5, 2))
-    assert s.model.told == [("r", 2, 4, 5, False)]
+    assert s.model.told == [("r", 1, 4, 6, False)]
 
 
 def test_a_row_that_is_fed_again_is_told_where_a_hook_runs_before_the_rows(stage: Make) -> None:
@@ -70,7 +99,7 @@ def test_a_row_that_is_fed_again_is_told_where_a_hook_runs_before_the_rows(stage
     s.requests["r"].output.pop()
     s.step(("r", 0, 5))
     s.step(("r", 5, 2))
-    assert s.model.told[-1] == ("r", 2, 4, 5, False)
+    assert s.model.told[-1] == ("r", 1, 4, 6, False)
 
 
 def test_what_a_batched_hook_writes_into_its_rows_does_not_count(stage: Make) -> None:

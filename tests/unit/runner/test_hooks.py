@@ -294,3 +294,26 @@ def test_drafts_are_fed_and_not_kept(stage: Make) -> None:
     fed = s.runner.kept.fed["r"]
     assert fed.known(range(6)) == [3]
     assert fed.until == 4
+
+
+def test_a_model_is_named_whatever_stands_around_it(stage: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM puts what captures graphs around a model, and gives the model itself by `get_model`."""
+
+    class Wrapper:
+        def __init__(self, model: Talker) -> None:
+            self._model = model
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._model, name)
+
+        def __call__(self, **inputs: Any) -> torch.Tensor:
+            return self._model(**inputs)
+
+    s = stage()
+    model = s.model
+    s.runner.model = Wrapper(model)
+    monkeypatch.setattr(type(s.runner), "get_model", lambda self: model)
+    s.runner.attach_model()
+    assert s.runner.hooks.model == "Talker"
+    reference = arrive(s, "r", 3, decoded=1)
+    assert s.codes("r") == reference.codes[3]

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from engines.runner.errors import ReplayLost
+from engines.runner.errors import HookResultInvalid, ReplayLost
 from engines.runner.memory import merge
 from tests.unit.runner.stage import Request, Stage
 from tests.unit.runner.talker import Talker
-from tests.unit.runner.test_contract import HOOKS, TOKENS, Make, alone, arrive, prompt_of
+from tests.unit.runner.test_contract import HOOKS, TOKENS, Make, arrive, prompt_of
 
 OTHER = 200
 """What is added to ids that decode feeds."""
@@ -115,9 +115,10 @@ def test_codes_stay_on_their_device_where_a_model_asks_for_it(stage: Make, batch
     s.runner.attach_model()
     arrive(s, "r", 3, decoded=0)
     if not stays:
-        with pytest.raises(NotImplementedError, match="meta"):
+        with pytest.raises(
+            HookResultInvalid, match=r"request r \(row 0\): what talker_mtp returned cannot be copied: "
+        ):
             s.step(("r", 3, 1))
         return
     s.step(("r", 3, 1))
     assert s.runner.model_intermediate_buffer["r"]["codes"]["audio"].is_meta
-    assert alone(prompt_of(0, 3), 1).codes.keys() == {3}

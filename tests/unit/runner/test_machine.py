@@ -109,13 +109,13 @@ class Scheduler(RuleBasedStateMachine):
                 life.waits = True
 
     @precondition(lambda self: self.lives)
-    @rule(which=st.integers(0, 7), kept=st.integers(0, 6))
+    @rule(which=st.integers(0, 7), kept=st.integers(0, 20))
     def preempt(self, which: int, kept: int) -> None:
         """Its KV is gone, but for what a prefix cache kept."""
         life = self.lives[self._pick(which, self.lives)]
         if life.folded:
             return
-        life.computed = min(kept, life.computed, len(life.request.ids) - 1)
+        life.computed = min(kept, life.computed, _known(life) - 1)
 
     @precondition(lambda self: self.lives)
     @rule(which=st.integers(0, 7), count=st.integers(1, KEPT + 1), kept=st.integers(0, 6), goes_on=st.booleans())

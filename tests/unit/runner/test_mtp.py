@@ -117,6 +117,20 @@ def test_memories_reach_a_model_that_takes_them() -> None:
     assert [info["request_id"] for info in model.options[-1]["req_infos"]] == ["b", "a"]
 
 
+def test_each_row_that_goes_alone_brings_its_own_memory() -> None:
+    """Seeded rows, in a model whose MTP takes one generator at a time."""
+    model = Sampled()
+    model.talker_mtp_accepts_req_infos = True
+    s = Stage(model=model)
+    for k, name in enumerate("ab"):
+        s.requests[name] = Request(prompt_of(k, 2), extra_args={"tts_local_seed": k})
+        s.step((name, 0, 2))
+        s.requests[name].output.append(TOKENS[0])
+    s.step(("b", 2, 1), ("a", 2, 1))
+    assert [options["req_ids"] for options in model.options] == [["b"], ["a"]]
+    assert [[info["request_id"] for info in options["req_infos"]] for options in model.options] == [["b"], ["a"]]
+
+
 def test_codes_are_kept_where_the_model_wants_them() -> None:
     model = Talker()
     model.talker_mtp_output_key = ("frames", "newest")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -107,24 +108,65 @@ def test_what_a_model_has_changed_in_place_is_put_back_too(stage: Make) -> None:
     assert memory(s)["counted"] == memory(s)["nested"]["counted"] == 1
 
 
-def test_a_seeded_request_draws_again_what_it_drew() -> None:
-    def said(disturbed: bool) -> list[int] | None:
-        s = Stage(model=Sampled())
-        s.requests["r"] = Request(prompt_of(0, 3), extra_args={"tts_local_seed": 7})
-        s.step(("r", 0, 3))
-        for k in range(4):
+def test_a_nested_dict_of_any_kind_is_put_back(stage: Make) -> None:
+    class Careless(Talker):
+        def _decode_batch(self, *, input_ids: torch.Tensor, req_infos: list[dict[str, Any]]) -> Any:
+            for info in req_infos:
+                info.setdefault("counts", defaultdict(int))["frames"] += 1
+                info["sampling_extra_args"]["text"] = info["sampling_extra_args"].get("text", 0) + 1
+            return super()._decode_batch(input_ids=input_ids, req_infos=req_infos)
+
+    s = stage(Careless(batched=True))
+    arrive(s, "r", 5, decoded=3)
+    del s.requests["r"].output[1:]
+    s.step(("r", 5, 1))
+    assert memory(s)["counts"]["frames"] == memory(s)["sampling_extra_args"]["text"] == 1
+
+
+def test_it_is_put_back_before_any_hook_sees_it(stage: Make) -> None:
+    """`preprocess_batch` too, whose rows are the first hook's of a step; what that prepares is not lost with it."""
+
+    class Prepared(Talker):
+        def preprocess_batch(self, *, req_ids: list[str], model_intermediate_buffer: Any, device: Any) -> None:
+            for request in req_ids:
+                heard.append(model_intermediate_buffer[request].get("steps", 0))
+                model_intermediate_buffer[request]["prepared"] = len(heard)
+
+        def on_tokens_taken_back(self, req_id: str, position: int) -> None:
+            heard.append(f"back to {position}")
+
+        def preprocess(self, input_ids: torch.Tensor, input_embeds: Any, **info: Any) -> Any:
+            assert info["prepared"] == len(heard)
+            return super().preprocess(input_ids, input_embeds, **info)
+
+    heard: list[Any] = []
+    s = stage(Prepared())
+    arrive(s, "r", 5, decoded=3)
+    s.requests["r"] = Request([*s.requests["r"].ids, *TOKENS[:2], 7, 8])  # the third was fed, and is dropped
+    heard.clear()
+    s.step(("r", 7, 2))
+    assert heard == ["back to 7", 2]
+
+
+@pytest.mark.parametrize("keep", [3, 2, 1, 0])
+def test_a_seeded_request_draws_again_what_it_drew(keep: int) -> None:
+    """Back into its stream, and to its seed."""
+    s = Stage(model=Sampled())
+    s.requests["r"] = Request(prompt_of(0, 3), extra_args={"tts_local_seed": 7})
+    s.step(("r", 0, 3))
+
+    def speak(start: int) -> list[list[int] | None]:
+        said = []
+        for k in range(start, 4):
             s.requests["r"].output.append(TOKENS[k])
             s.step(("r", 3 + k, 1))
-        if disturbed:
-            for keep in (3, 0):  # back into the stream, and to its seed
-                del s.requests["r"].output[keep:]
-                s.step(("r", 0, 3 + keep))
-            for k in range(4):
-                s.requests["r"].output.append(TOKENS[k])
-                s.step(("r", 3 + k, 1))
-        return s.codes("r")
+            said.append(s.codes("r"))
+        return said
 
-    assert said(disturbed=True) == said(disturbed=False)
+    undisturbed = speak(0)
+    del s.requests["r"].output[keep:]
+    s.step(("r", 0, 3 + keep))
+    assert speak(keep) == undisturbed[keep:]
 
 
 def test_further_back_than_is_remembered_stops_the_engine(stage: Make) -> None:

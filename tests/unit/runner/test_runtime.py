@@ -72,6 +72,7 @@ def test_this_vllm_is_one_that_it_was_written_for() -> None:
         ({"stages": 2}, r"model Talker has hooks: --pipeline-parallel-size is 2, expected 1"),
         ({"speculative": object()}, r"--speculative-config is set, expected none"),
         ({"eager": False}, r"set --enable-prompt-embeds or --enforce-eager"),
+        ({"cached": True}, r"set --no-enable-prefix-caching, or have the model say .*rows_follow_from_ids = True"),
     ],
 )
 def test_settings_under_which_hooks_cannot_work(changes: dict[str, Any], said: str) -> None:
