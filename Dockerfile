@@ -1,8 +1,9 @@
-# The gateway alone: no torch, no vLLM, no compiler in what ships.
+# The gateway alone: no torch, no vLLM, no compiler in what ships. With EXTRAS=gateway,engine-gpu it is an engine, too.
 #   docker build -t duet-gateway .
 #   docker run -p 8000:8000 -e DUET_PREFILL=http://p:8100 -e DUET_DECODE=http://d:8200 -e DUET_REDIS_URL=redis://r:6379/0 duet-gateway
 
 FROM python:3.11-slim AS build
+ARG EXTRAS=gateway
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 RUN python -m venv /opt/duet
 WORKDIR /src
@@ -11,7 +12,7 @@ COPY common common
 COPY gateway gateway
 COPY engines engines
 COPY cli cli
-RUN /opt/duet/bin/pip install -c constraints.txt ".[gateway]"
+RUN /opt/duet/bin/pip install -c constraints.txt ".[${EXTRAS}]"
 
 FROM python:3.11-slim
 LABEL org.opencontainers.image.title="duet-gateway" org.opencontainers.image.licenses="Apache-2.0"

@@ -27,7 +27,7 @@ TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 # Commands that tests need, each with its Debian package. Installed when root and missing; else the tests that need one
 # skip and name it. By command, because Node may have come from elsewhere than Debian.
-DEBIAN := node:nodejs npm:npm chromium:chromium
+DEBIAN := node:nodejs npm:npm chromium:chromium nginx:nginx-light
 
 # And libraries, in the same way: Mooncake's transfer engine is linked to the first, also where it goes over TCP.
 DEBIAN_LIBRARIES := libibverbs.so.1:libibverbs1
@@ -39,7 +39,7 @@ CLIENTS_PINS := tests/conformance/clients.txt
 NODE_CLIENTS := tests/conformance/node
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test cases lint bench-runner clean debian clients
+.PHONY: help install run test cases lint bench-runner bench-speech clean debian clients
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ lint: install ## ruff, mypy, import contracts
 
 bench-runner: install ## what the phase-aware runner adds to a decode step
 	$(BIN)/python -m tests.bench.runner
+
+bench-speech: install ## time to first audio, beside a run that waits for the full text
+	$(BIN)/python -m tests.bench.speech
 
 debian:
 	@missing=$$(for pair in $(DEBIAN); do command -v $${pair%%:*} >/dev/null || echo $${pair#*:}; done; \

@@ -21,6 +21,12 @@ def gateway(
     decode: Urls = None,
     talkers: Urls = None,
     code2wavs: Urls = None,
+    registry: Annotated[
+        bool | None, typer.Option("--registry/--no-registry", help="Take engines that announce themselves in Redis.")
+    ] = None,
+    engines_file: Annotated[
+        str | None, typer.Option(metavar="PATH", help="File that lists engines, read again when it changes.")
+    ] = None,
     connector: Annotated[str | None, typer.Option(metavar="NAME", help="The engines' KV connector.")] = None,
     kv_lease: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="How long prefill keeps KV that nobody fetched.")
@@ -50,15 +56,22 @@ def run(given: dict[str, Any], stack: ExitStack) -> None:
     """Starts what is missing and serves. Raises ConfigurationError or pydantic's ValidationError before it does."""
     from pydantic import SecretStr
 
+    from common.errors import ConfigurationError
     from common.ports import require_free
     from common.valkey import EmbeddedValkey
     from gateway.bootstrap import serve
-    from gateway.named import connector_of, engines_of, speech_engines_of
+    from gateway.named import connector_of, engines_of, other_sources, speech_engines_of
     from gateway.settings import Settings
 
     settings = Settings(**given)
-    engines_of(settings, connector_of(settings))  # a wrong engine is told before anything is started
+    kv = connector_of(settings)
+    engines_of(settings, kv)  # a wrong engine is told before anything is started
     speech_engines_of(settings)
+    other_sources(settings, kv)
+    if settings.registry and settings.redis_url is None:
+        raise ConfigurationError(
+            "a registry is where engines reach it, too: expected --redis-url URL or DUET_REDIS_URL"
+        )
     require_free(settings.host, settings.port)
     if settings.admin_port is not None:
         require_free(settings.admin_address, settings.admin_port)

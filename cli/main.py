@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli import engine, gateway, say, status, up
+from cli import engine, gateway, register, say, status, up
 from cli.doctor import command as doctor
 from cli.topology import command as topology
 
@@ -38,6 +38,7 @@ def duet(
 
 app.command("up")(up.up)
 app.command("gateway")(gateway.gateway)
+app.command("register")(register.register)
 app.command("say")(say.say)
 app.command("status")(status.status)
 app.command("doctor")(doctor.doctor)

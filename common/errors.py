@@ -150,15 +150,17 @@ class StoreUnavailable(DuetError):
 
 
 class EngineError(DuetError):
-    """An engine failed; `engine` is its id."""
+    """An engine failed; `engine` is its id. `worked` is whether it may have done all the same what it was asked, or a
+    part of it: what it made of a prompt may lie there then."""
 
     status = 502
     type = "engine_error"
     code: str | None = "engine_error"
 
-    def __init__(self, message: str, *, engine: str, param: str | None = None) -> None:
+    def __init__(self, message: str, *, engine: str, param: str | None = None, worked: bool = True) -> None:
         super().__init__(message, param=param)
         self.engine = engine
+        self.worked = worked
 
 
 class EngineUnreachable(EngineError):
@@ -167,6 +169,9 @@ class EngineUnreachable(EngineError):
     status = 503
     code = "engine_unreachable"
     retry_after = 1.0
+
+    def __init__(self, message: str, *, engine: str, worked: bool = False) -> None:
+        super().__init__(message, engine=engine, worked=worked)
 
 
 class EngineTimeout(EngineError):
@@ -208,7 +213,7 @@ class EngineRefused(EngineError):
         code: str | None = None,
         param: str | None = None,
     ) -> None:
-        super().__init__(message, engine=engine, param=param)
+        super().__init__(message, engine=engine, param=param, worked=False)
         self.status = status
         self.type = type or ("invalid_request_error" if status < 500 else "engine_error")
         self.code = code

@@ -20,10 +20,11 @@ from gateway.api.app import create_app
 from gateway.api.asgi import Gateway
 from gateway.api.auth import Keys
 from gateway.api.hot import HotPath
-from gateway.api.protocol import bounded
+from gateway.api.protocol import BoundedProtocol, bounded
 from gateway.api.services import Services
 from gateway.api.streams import Streams
 from gateway.api.traffic import Traffic
+from gateway.discovery import Discovery
 from gateway.dispatch import Coordinator
 from gateway.dispatch.budget import RetryBudget
 from gateway.dispatch.cancel import CancelListener
@@ -31,7 +32,7 @@ from gateway.dispatch.deadlines import LegDeadlines
 from gateway.dispatch.policy import Policies
 from gateway.dispatch.pulse import Pulse
 from gateway.fleet import Fleet, Looker, Operator, Reporter
-from gateway.named import connector_of, engines_of, speech_engines_of
+from gateway.named import connector_of, engines_of, sources_of, speech_engines_of
 from gateway.routing import Picker
 from gateway.settings import Settings
 from gateway.store.port import Store
@@ -97,6 +98,7 @@ def build(settings: Settings, *, store: Store | None = None, kv: Connector | Non
         metrics=metrics,
         deadlines=LegDeadlines.of(
             connect=settings.connect_timeout,
+            headers=settings.headers_timeout,
             prefill=settings.prefill_timeout,
             first_token=settings.first_token_timeout,
             idle=settings.idle_timeout,
@@ -115,14 +117,16 @@ def build(settings: Settings, *, store: Store | None = None, kv: Connector | Non
         load_ttl=settings.load_ttl,
         audio_ttl=settings.audio_ttl,
         refuse_unsplit=settings.unsplit == "refuse",
+        admission=settings.admission_timeout,
     )
     reaper = Reaper(
         store, clock=clock, ids=ids, owner=replica, lease=settings.owner_lease, on_reaped=metrics.reaped.inc
     )
     listener = CancelListener(store, coordinator, replica)
     looker, every = Looker(client, clock), settings.load_interval
+    discovery = Discovery(sources_of(settings, engines, store, kv, clock), interval=settings.discovery_interval)
     operator = Operator(
-        fleet, engines, store=store, connector=kv, looker=looker, clock=clock, replica=replica, interval=every
+        fleet, discovery, store=store, connector=kv, looker=looker, clock=clock, replica=replica, interval=every
     )
     reporter = Reporter(fleet, store=store, clock=clock, replica=replica, interval=every)
     streams = Streams()
@@ -138,6 +142,7 @@ def build(settings: Settings, *, store: Store | None = None, kv: Connector | Non
         started_at=clock.now(),
         settings=settings,
         operator=operator,
+        discovery=discovery,
         looker=looker,
         traffic=Traffic(store, clock),
         streams=streams,
@@ -157,18 +162,30 @@ def build(settings: Settings, *, store: Store | None = None, kv: Connector | Non
             stack.push_async_callback(pulse.stop)
             await listener.start()
             stack.push_async_callback(listener.stop)
+            await discovery.start()
+            stack.push_async_callback(discovery.stop)
             await operator.start()
             stack.push_async_callback(operator.stop)
             await fleet.start()
             stack.push_async_callback(fleet.stop)
             await reporter.start()
             stack.push_async_callback(reporter.stop)
-            log.info("replica %s: %d engines, connector %s", replica, len(engines), kv.name)
+            log.info("replica %s: %d engines, connector %s", replica, len(fleet.members), kv.name)
             yield
 
     app = create_app(lifespan)
     hot = HotPath(coordinator, keys, metrics, max_body=settings.max_body_bytes, receive_within=settings.receive_timeout)
-    return Gateway(hot, app, streams, admin_port=settings.admin_port)
+    return Gateway(hot, app, streams, metrics, admin_port=settings.admin_port)
+
+
+def http_of(settings: Settings, gateway: Gateway) -> type[BoundedProtocol]:
+    """How it is served: uvicorn's `http`."""
+    return bounded(
+        max_header_bytes=settings.max_header_bytes,
+        headers_within=settings.receive_timeout,
+        written_within=settings.write_timeout,
+        on_stalled=gateway.metrics.stalled.inc,
+    )
 
 
 def serve(settings: Settings) -> None:
@@ -179,7 +196,8 @@ def serve(settings: Settings) -> None:
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http=bounded(max_header_bytes=settings.max_header_bytes, headers_within=settings.receive_timeout),
+        http=http_of(settings, gateway),
+        ws="none",
         lifespan="on",
         log_config=_logging(settings.log_level),
         access_log=False,

@@ -1,14 +1,23 @@
-"""What the settings name: the connector, and the engines by their URLs."""
+"""What the settings name: the connector, the engines by their URLs, and where further engines are found."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 
+from common.clock import Clock
 from common.connectors import Connector, connector
 from common.engine import Engine, Role
 from common.errors import ConfigurationError
+from gateway.discovery import Source, Static
+from gateway.discovery.file import ListedInFile
+from gateway.discovery.names import MARK, BehindName
+from gateway.discovery.registered import Registered
+from gateway.discovery.told import check_told
 from gateway.settings import Settings
+from gateway.store.port import Store
 
 
 def connector_of(settings: Settings) -> Connector:
@@ -33,16 +42,16 @@ def named_engines(settings: Settings, kv: Connector | None) -> tuple[list[Engine
     found: dict[str, Engine] = {}
     wrong: list[ConfigurationError] = []
     for role, urls in ((Role.PREFILL, settings.prefill), (Role.DECODE, settings.decode)):
-        if not urls:
+        if not urls and not settings.discovers:
             wrong.append(ConfigurationError(f"no {role.value} engine: expected --{role.value} URL or DUET_{role.name}"))
-        for url in dict.fromkeys(urls):
+        for url in _plain(urls):
             try:
                 engine = Engine.at(url, role)
                 other = found.get(engine.id)
                 found[engine.id] = other or engine
                 found[engine.id] = engine = _once(engine, other)
                 if kv is not None:
-                    _check_told(engine, url, role, kv)
+                    check_told(engine, url, role, kv)
             except ConfigurationError as e:
                 wrong.append(e)
     return list(found.values()), wrong
@@ -61,16 +70,36 @@ def _once(engine: Engine, other: Engine | None) -> Engine:
     return replace(engine, role=engine.role if engine.role is other.role else Role.BOTH, facts=facts)
 
 
-def _check_told(engine: Engine, url: str, role: Role, kv: Connector) -> None:
-    """Raises ConfigurationError for a URL that says what the connector does not know, or cannot use."""
-    unknown = set(engine.facts) - set(kv.options)
-    if unknown:
-        known = ", ".join(kv.options) or "nothing"
-        raise ConfigurationError(
-            f"{role.value} engine URL {url!r} says {unknown.pop()!r}; {kv.name} can be told {known}"
-        )
-    if role is Role.PREFILL:
-        kv.lookup(engine)  # finds a wrong option before anything is started
+def _plain(urls: Sequence[str]) -> list[str]:
+    """Without repetition, and without names that stand for several engines."""
+    return [url for url in dict.fromkeys(urls) if not url.startswith(MARK)]
+
+
+def sources_of(
+    settings: Settings, engines: Sequence[Engine], store: Store, kv: Connector, clock: Clock
+) -> list[Source]:
+    """Who knows of engines: the settings that name `engines` first. Raises ConfigurationError."""
+    found: list[Source] = [Static(engines)]
+    if settings.registry:
+        found.append(Registered(store, kv, clock))
+    return [*found, *other_sources(settings, kv)]
+
+
+def other_sources(settings: Settings, kv: Connector) -> list[Source]:
+    """The file and the DNS names. Raises ConfigurationError for a file that cannot be used now or a name that is
+    none."""
+    found: list[Source] = []
+    if settings.engines_file is not None:
+        found.append(ListedInFile(Path(settings.engines_file), kv))
+    named = (
+        (Role.PREFILL, settings.prefill),
+        (Role.DECODE, settings.decode),
+        (Role.TALKER, settings.talkers),
+        (Role.CODE2WAV, settings.code2wavs),
+    )
+    for role, urls in named:
+        found += [BehindName(url, role, kv) for url in dict.fromkeys(urls) if url.startswith(MARK)]
+    return found
 
 
 def speech_engines_of(settings: Settings) -> list[Engine]:
@@ -80,11 +109,11 @@ def speech_engines_of(settings: Settings) -> list[Engine]:
     if not any(named.values()):
         return []
     for role, urls in named.items():
-        if not urls:
+        if not urls and not settings.discovers:
             raise ConfigurationError(f"no {role.value} engine, and one of the other sort: expected DUET_{role.name}S")
     if missing := [name for name in ("av", "zmq") if find_spec(name) is None]:
         raise ConfigurationError(f"speech needs the packages {', '.join(missing)}: install duet[audio]")
-    engines = [Engine.at(url, role) for role, urls in named.items() for url in dict.fromkeys(urls)]
+    engines = [Engine.at(url, role) for role, urls in named.items() for url in _plain(urls)]
     for engine in engines:
         if engine.facts:
             raise ConfigurationError(

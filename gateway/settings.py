@@ -33,10 +33,19 @@ class Settings(BaseSettings):
         le=65535,
         description="port for /admin, which is then nowhere else; if not set, it is on the clients' port",
     )
-    prefill: Names = Field((), description="base URLs of prefill engines")
-    decode: Names = Field((), description="base URLs of decode engines")
+    prefill: Names = Field((), description="base URLs of prefill engines; dns+http://name:port is one at each address")
+    decode: Names = Field((), description="base URLs of decode engines, in the same way")
     talkers: Names = Field((), description="base URLs of Talkers; none means no speech")
     code2wavs: Names = Field((), description="base URLs of Code2Wav servers")
+    registry: bool = Field(
+        False, description="whether engines that announce themselves in Redis are taken (`duet register`)"
+    )
+    engines_file: str | None = Field(
+        None, description="file that lists further engines, read again when it changes (docs/discovery.md)"
+    )
+    discovery_interval: float = Field(
+        0.5, gt=0, le=60, description="between two looks at the registry, the file and DNS names"
+    )
     connector: str = Field(DEFAULT, description="the engines' KV connector")
     kv_lease: float | None = Field(
         None,
@@ -91,11 +100,24 @@ class Settings(BaseSettings):
     receive_timeout: float = Field(
         30.0, gt=0, description="for a client to send its headers, and between two parts of its body"
     )
+    write_timeout: float = Field(
+        60.0, gt=0, description="for a client that takes nothing of its answer; its connection is cut then"
+    )
+    admission_timeout: float = Field(
+        10.0, gt=0, description="from a request's last byte until it is admitted and engines are asked"
+    )
     connect_timeout: float = Field(5.0, gt=0, description="to connect to an engine")
+    headers_timeout: float = Field(120.0, gt=0, description="from decode sent to the headers of a streamed reply")
     prefill_timeout: float = Field(120.0, gt=0, description="from prefill sent to its whole reply")
-    first_token_timeout: float = Field(120.0, gt=0, description="from decode sent to a stream's first bytes")
-    idle_timeout: float = Field(120.0, gt=0, description="between two chunks of a stream")
-    unary_timeout: float = Field(3600.0, gt=0, description="from decode sent to the headers of a unary reply")
+    first_token_timeout: float = Field(
+        120.0, gt=0, description="from decode sent to a stream's first event with content, however late its headers"
+    )
+    idle_timeout: float = Field(
+        120.0,
+        gt=0,
+        description="between two events with content of a stream; comments, pings and roles do not count",
+    )
+    unary_timeout: float = Field(3600.0, gt=0, description="from decode sent to the whole of a unary reply")
     health_interval: float = Field(1.0, gt=0, description="between two health checks of an engine")
     health_timeout: float = Field(5.0, gt=0, description="for one health check")
     health_failures: int = Field(3, ge=1, description="failed checks in a row that take an engine out")
@@ -119,6 +141,12 @@ class Settings(BaseSettings):
         description="what happens to a request that cannot be split rightly: one decode engine runs it whole "
         "(counted), or it is refused",
     )
+
+    @property
+    def discovers(self) -> bool:
+        """Whether engines may come that no setting names by its address."""
+        names = (*self.prefill, *self.decode, *self.talkers, *self.code2wavs)
+        return self.registry or self.engines_file is not None or any(url.startswith("dns+") for url in names)
 
     @property
     def admin_address(self) -> str:

@@ -24,6 +24,10 @@ def doctor(
     ctx: typer.Context,
     prefill: Urls = None,
     decode: Urls = None,
+    registry: Annotated[
+        bool | None, typer.Option("--registry/--no-registry", help="Take engines that announce themselves in Redis.")
+    ] = None,
+    engines_file: Annotated[str | None, typer.Option(metavar="PATH", help="File that lists engines.")] = None,
     connector: Annotated[str | None, typer.Option(metavar="NAME", help="The engines' KV connector.")] = None,
     kv_lease: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="How long prefill keeps KV that nobody fetched.")

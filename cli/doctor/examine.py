@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from cli.doctor import engine, installation, machine, pair, redis, settings
+from cli.doctor import engine, installation, machine, pair, redis, settings, sources
 from cli.doctor.ask import Asker, EngineLook
 from cli.doctor.finding import Check, Finding, fault, warning
 from cli.doctor.trial import Trials, plan
@@ -63,6 +63,9 @@ async def _redis(chosen: Settings) -> list[Finding]:
 async def _fleet(chosen: Settings, within: float, probe: bool) -> list[Finding]:
     kv, named = settings.connector(chosen)
     engines, listed = settings.engines(chosen, kv)
+    if kv is not None:
+        more, told = await sources.further(chosen, engines, kv)
+        engines, listed = [*engines, *more], [*listed, *told]
     key = chosen.engine_api_key
     client = HttpEngineClient(api_key=key.get_secret_value() if key is not None else None)
     await client.start()

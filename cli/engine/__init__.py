@@ -4,6 +4,7 @@
 | --- | --- |
 | `thinker.py`, `talker.py`, `code2wav.py` | the commands |
 | `options.py` | what their flags have in common |
+| `rules.py` | the rules of a deploy file, as far as one engine can be held to them |
 """
 
 from __future__ import annotations

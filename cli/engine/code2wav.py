@@ -26,6 +26,8 @@ def code2wav(
     ] = None,
     max_batch: Annotated[int | None, typer.Option(min=1, help="Chunks of all requests in one batch [16].")] = None,
     api_key: o.ApiKeyOption = None,
+    registry: o.RegistryOption = None,
+    advertise: o.AdvertiseOption = None,
 ) -> None:
     """The Code2Wav of a Qwen3-Omni: makes sound of a Talker's codes."""
     with told():
@@ -46,5 +48,7 @@ def code2wav(
                 left_context=left_context,
                 max_batch=max_batch,
                 api_key=api_key,
+                registry=registry,
+                advertise=advertise,
             )
         )

@@ -48,6 +48,18 @@ MaxNumSeqsOption = Annotated[int | None, typer.Option(min=1, help="Requests in o
 BlockSizeOption = Annotated[int | None, typer.Option(min=1, help="Tokens in one KV block.")]
 KvBlocksOption = Annotated[int | None, typer.Option(min=1, help="KV blocks in all.")]
 ApiKeyOption = Annotated[str | None, typer.Option(envvar="DUET_ENGINE_API_KEY", help="Key that the gateway must send.")]
+RegistryOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="DUET_REGISTRY_URL", metavar="URL", help="Redis in which the engine announces itself to gateways."
+    ),
+]
+AdvertiseOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="DUET_ADVERTISE", metavar="URL", help="Where gateways reach it, if announced [--host and --port]."
+    ),
+]
 LogRequestsOption = Annotated[bool, typer.Option(help="Log each request.")]
 
 

@@ -33,6 +33,8 @@ def talker(
     block_size: o.BlockSizeOption = None,
     kv_blocks: o.KvBlocksOption = None,
     api_key: o.ApiKeyOption = None,
+    registry: o.RegistryOption = None,
+    advertise: o.AdvertiseOption = None,
     log_requests: o.LogRequestsOption = False,
 ) -> None:
     """The Talker of a Qwen3-Omni: speaks what Thinkers tell it, as codes.
@@ -41,30 +43,34 @@ def talker(
     """
     with told():
         o.require_vllm()
+        from cli.engine.rules import require_sound
+        from common.topology.pipelines import Kind
         from engines.talker.launch import exec_talker
         from engines.thinker import EngineSpec
 
         at = o.channel_at(channel, host, port)
-        exec_talker(
-            EngineSpec(
-                model=str(_folder(model)),
-                role=Role.BOTH,
-                port=port,
-                host=host,
-                served_name=served_name or model.resolve().name,
-                connector=None,
-                channel=at,
-                device=o.device_named(device),
-                dtype=dtype,
-                max_model_len=max_model_len,
-                max_num_seqs=max_num_seqs,
-                block_size=block_size,
-                kv_blocks=kv_blocks,
-                api_key=api_key,
-                log_requests=log_requests,
-                extra=tuple(ctx.args),
-            )
+        spec = EngineSpec(
+            model=str(_folder(model)),
+            role=Role.BOTH,
+            port=port,
+            host=host,
+            served_name=served_name or model.resolve().name,
+            connector=None,
+            channel=at,
+            device=o.device_named(device),
+            dtype=dtype,
+            max_model_len=max_model_len,
+            max_num_seqs=max_num_seqs,
+            block_size=block_size,
+            kv_blocks=kv_blocks,
+            api_key=api_key,
+            registry=registry,
+            advertise=advertise,
+            log_requests=log_requests,
+            extra=tuple(ctx.args),
         )
+        require_sound(Kind.TALKER, spec)
+        exec_talker(spec)
 
 
 def _folder(model: Path) -> Path:

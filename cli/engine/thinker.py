@@ -46,33 +46,39 @@ def thinker(
     block_size: o.BlockSizeOption = None,
     kv_blocks: o.KvBlocksOption = None,
     api_key: o.ApiKeyOption = None,
+    registry: o.RegistryOption = None,
+    advertise: o.AdvertiseOption = None,
     log_requests: o.LogRequestsOption = False,
 ) -> None:
     """A vLLM engine that takes one leg of a split, both, or (`--connector none`) whole requests."""
     with told():
         o.require_vllm()
+        from cli.engine.rules import require_sound
+        from common.topology.pipelines import Kind
         from engines.thinker import EngineSpec, exec_thinker
 
-        exec_thinker(
-            EngineSpec(
-                model=model,
-                role=Role(role.value),
-                port=port,
-                host=host,
-                served_name=served_name,
-                connector=None if connector.lower() == "none" else connector,
-                lease=lease,
-                side_port=side_port or o.port_above(port, o.SIDE_PORT_ABOVE, "--side-port"),
-                channel=None if channel is None else o.channel_at(channel, host, port),
-                runner=o.runner_named(runner),
-                device=o.device_named(device),
-                dtype=dtype,
-                max_model_len=max_model_len,
-                max_num_seqs=max_num_seqs,
-                block_size=block_size,
-                kv_blocks=kv_blocks,
-                api_key=api_key,
-                log_requests=log_requests,
-                extra=tuple(ctx.args),
-            )
+        spec = EngineSpec(
+            model=model,
+            role=Role(role.value),
+            port=port,
+            host=host,
+            served_name=served_name,
+            connector=None if connector.lower() == "none" else connector,
+            lease=lease,
+            side_port=side_port or o.port_above(port, o.SIDE_PORT_ABOVE, "--side-port"),
+            channel=None if channel is None else o.channel_at(channel, host, port),
+            runner=o.runner_named(runner),
+            device=o.device_named(device),
+            dtype=dtype,
+            max_model_len=max_model_len,
+            max_num_seqs=max_num_seqs,
+            block_size=block_size,
+            kv_blocks=kv_blocks,
+            api_key=api_key,
+            registry=registry,
+            advertise=advertise,
+            log_requests=log_requests,
+            extra=tuple(ctx.args),
         )
+        require_sound(Kind.THINKER, spec)
+        exec_thinker(spec)

@@ -28,7 +28,7 @@ class Stage(StrEnum):
 @dataclass(frozen=True, slots=True)
 class LocalEngine:
     """`url` is where it answers, `told` is that with what the gateway must know of it; `env` is added to this
-    process's environment."""
+    process's environment. `after` are engines that must answer before it is started."""
 
     name: str
     stage: Stage
@@ -36,6 +36,7 @@ class LocalEngine:
     told: str
     command: Sequence[str]
     env: Mapping[str, str]
+    after: Sequence[str] = ()
 
 
 def thinker(name: str, spec: EngineSpec) -> LocalEngine:
@@ -52,10 +53,11 @@ def talker(name: str, spec: EngineSpec) -> LocalEngine:
     return LocalEngine(name, Stage.TALKER, _url(spec), _url(spec), command, env)
 
 
-def code2wav(name: str, spec: Code2WavSpec) -> LocalEngine:
+def code2wav(name: str, spec: Code2WavSpec, flags: Sequence[str] = ()) -> LocalEngine:
+    """`flags` win over what the spec says."""
     device = thinker_launch.device_of(spec)
     command, env = code2wav_launch.command(spec, device=device), code2wav_launch.environment(spec, device=device)
-    return LocalEngine(name, Stage.CODE2WAV, _url(spec), _url(spec), command, env)
+    return LocalEngine(name, Stage.CODE2WAV, _url(spec), _url(spec), [*command, *flags], env)
 
 
 def _url(spec: EngineSpec | Code2WavSpec) -> str:

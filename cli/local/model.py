@@ -14,21 +14,16 @@ from common.errors import ConfigurationError
 @dataclass(frozen=True, slots=True)
 class Maker:
     """A model that is made here: by `python -m MODULE [KIND] FOLDER`, in a folder of the cache. The folder's number
-    goes up when what is made changes. `flags` are for vLLM, of its Thinkers."""
+    goes up when what is made changes."""
 
     command: tuple[str, ...]
     folder: str
     speaks: bool = False
-    flags: tuple[str, ...] = ()
-
-
-NO_PICTURES = ("--limit-mm-per-prompt", '{"image": 0, "video": 0}')
-"""The tiny model hears; its eyes are not what vLLM loads."""
 
 
 MAKERS = {
     "tiny": Maker(("engines.tiny",), "tiny-1"),
-    "omni-tiny": Maker(("engines.tiny", "omni"), "omni-tiny-1", speaks=True, flags=NO_PICTURES),
+    "omni-tiny": Maker(("engines.tiny", "omni"), "omni-tiny-2", speaks=True),
     "smollm2": Maker(("engines.smollm2",), "smollm2-1"),
 }
 
@@ -44,8 +39,9 @@ class Model:
     speaks: bool = False
 
     @classmethod
-    def of(cls, model: str) -> Model:
-        """Raises ConfigurationError for a name that is neither known nor a folder with a model."""
+    def of(cls, model: str, said: str = "--model") -> Model:
+        """Raises ConfigurationError for a name that is neither known nor a folder with a model; `said` is where it
+        stands."""
         if maker := MAKERS.get(model):
             return cls(model, cache_dir() / maker.folder, maker, maker.speaks)
         path = Path(model).resolve()
@@ -53,7 +49,7 @@ class Model:
             config = json.loads((path / "config.json").read_text())
         except (OSError, ValueError) as e:
             raise ConfigurationError(
-                f"--model {model!r}: expected {', '.join(sorted(MAKERS))}, or a folder with a config.json: {e}"
+                f"{said} {model!r}: expected {', '.join(sorted(MAKERS))}, or a folder with a config.json: {e}"
             ) from None
         return cls(path.name, path, None, {"talker_config", "code2wav_config"} <= config.keys())
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,6 +49,8 @@ def run(plan: Plan) -> int:
     up, with the end of its log.
     """
     require_free(plan.settings.host, plan.port)
+    for note in plan.notes:
+        complain(note)
     stop = StopSignal()
     stop.listen()
     local = Local(plan, stop)
@@ -74,15 +77,15 @@ class Local:
         """Returns when everything answers, or early when it is asked to stop. Raises as `run` says."""
         names = self.plan.engine_names
         with Checklist(["model", "valkey", *names, "gateway"]) as checklist:
-            self._make_model(checklist)
+            self._make_models(checklist)
             if self._stop.asked:
                 return
             engines = self.plan.engines(self._rows)
-            looks = [self._start_engine(checklist, engine) for engine in engines]
+            looks = [self._start_engine(checklist, engine) for engine in engines if not engine.after]
             checklist.start("valkey")
             self._valkey.start()
             checklist.done("valkey")
-            self._wait(checklist, looks)
+            self._wait(checklist, looks, [engine for engine in engines if engine.after])
             if self._stop.asked:
                 return
             self._start_gateway(checklist, engines)
@@ -110,18 +113,20 @@ class Local:
         self._valkey.stop()
         shutil.rmtree(self._rows, ignore_errors=True)
 
-    def _make_model(self, checklist: Checklist) -> None:
-        model = self.plan.model
-        checklist.start("model", model.name)
-        made = self._make(checklist, model.make())
-        if model.speaks and not self._stop.asked:
-            made = self._make(checklist, model.make_talker()) or made
-        if not self._stop.asked:
-            checklist.done("model", f"{model.name}, {'made in' if made else 'from'} {model.directory}")
+    def _make_models(self, checklist: Checklist) -> None:
+        checklist.start("model", self.plan.model.name)
+        notes = []
+        for model in self.plan.models:
+            made = self._make(checklist, model.name, model.make())
+            if model.speaks and not self._stop.asked:
+                made = self._make(checklist, model.name, model.make_talker()) or made
+            if self._stop.asked:
+                return
+            notes.append(f"{model.name}, {'made in' if made else 'from'} {model.directory}")
+        checklist.done("model", "; ".join(notes))
 
-    def _make(self, checklist: Checklist, command: list[str] | None) -> bool:
+    def _make(self, checklist: Checklist, name: str, command: list[str] | None) -> bool:
         """Whether there was something to make. Raises ModelNotMade."""
-        name = self.plan.model.name
         if command is None:
             return False
         with Child("model", command, log=self.logs / "model.log") as child:
@@ -148,10 +153,11 @@ class Local:
         checklist.start("gateway")
         self._wait(checklist, [Readiness(self._gateway, self.plan.url, within=GATEWAY_WITHIN)])
 
-    def _wait(self, checklist: Checklist, looks: list[Readiness]) -> None:
-        """Until all of them answer, or it is asked to stop."""
+    def _wait(self, checklist: Checklist, looks: list[Readiness], later: Sequence[LocalEngine] = ()) -> None:
+        """Until all of them answer, or it is asked to stop. `later` are started when those that they are after do."""
         answered: list[Readiness] = []
-        while len(answered) < len(looks) and not self._stop.asked:
+        waiting = list(later)
+        while (len(answered) < len(looks) or waiting) and not self._stop.asked:
             for one in looks:
                 if one in answered and one.child.running:
                     continue
@@ -160,6 +166,10 @@ class Local:
                     answered.append(one)
                 elif phase := _phase(one.child):
                     checklist.progress(one.child.name, phase)
+            names = {one.child.name for one in answered}
+            for engine in [engine for engine in waiting if names.issuperset(engine.after)]:
+                waiting.remove(engine)
+                looks.append(self._start_engine(checklist, engine))
             time.sleep(LOOK_EVERY)
 
     def _answers(self, checklist: Checklist, one: Readiness) -> bool:

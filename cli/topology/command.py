@@ -42,7 +42,7 @@ def topology() -> None:
 def expand(file: FileArgument, pd: PdOption = None, platform: PlatformOption = None, json: JsonOption = False) -> None:
     """Print all stages as one file: three as the file has them, or the four of a split."""
     with refused(file, as_json=json):
-        expansion = _planned(file, pd, platform)
+        expansion = planned(file, pd, platform)
         from common.topology.write import as_json, as_yaml
 
         typer.echo(_json(as_json(expansion)) if json else as_yaml(expansion), nl=json)
@@ -52,7 +52,7 @@ def expand(file: FileArgument, pd: PdOption = None, platform: PlatformOption = N
 def check(file: FileArgument, pd: PdOption = None, platform: PlatformOption = None, json: JsonOption = False) -> None:
     """Say what is wrong with it, a line for each fault."""
     with refused(file, as_json=json):
-        expansion = _planned(file, pd, platform)
+        expansion = planned(file, pd, platform)
         typer.echo(_json({"file": str(file), "ok": True, "faults": []}) if json else f"{file}: {_summary(expansion)}")
 
 
@@ -66,7 +66,7 @@ def show(
 ) -> None:
     """Draw the stages and what goes between them."""
     with refused(file, as_json=json):
-        expansion = _planned(file, pd, platform)
+        expansion = planned(file, pd, platform)
         from cli.topology.draw import as_mermaid, as_text
         from cli.topology.graph import Graph
 
@@ -77,8 +77,9 @@ def show(
             typer.echo(as_mermaid(graph) if mermaid else as_text(graph))
 
 
-def _planned(file: Path, pd: bool | None, platform: str | None) -> Expansion:
-    """Raises ConfigurationError for a platform that is none, and as `common.topology.plan` does."""
+def planned(file: Path, pd: bool | None, platform: str | None) -> Expansion:
+    """The file's stages, split or not, checked. Raises ConfigurationError for a platform that is none, and as
+    `common.topology.plan` does."""
     from dataclasses import replace
 
     from common.errors import ConfigurationError

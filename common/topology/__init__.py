@@ -16,7 +16,8 @@
 | `expand` | the Thinker split in two, and notes of what that changed |
 | `devices`, `kv` | device sets; the KV connector of a split |
 | `invariants`, `sides`, `stage_rules`, `placement_rules` | what must be true, a message for each |
-| `launch` | engines to start, as values |
+| `launch`, `flags` | engines to start, as values; vLLM's command line, read again |
+| `alone` | the rules for one engine whose partner is not known yet |
 | `write` | YAML and JSON |
 | `fault` | what is wrong, where, and what to do |
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from common.engine import Role
@@ -37,6 +37,13 @@ CHUNKS = {
 }
 """What a stage connector's `extra` says of Code2Wav's chunks, as flags of `duet engine code2wav`."""
 VOCODER_DTYPES = ("float32", "bfloat16")
+SAMPLING = "default_sampling_params"
+GENERATION = "override_generation_config"
+GENERATED = frozenset(
+    ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+)
+"""Sampling parameters of which vLLM takes a default there. Its `max_new_tokens` is none of them: that is a limit, for
+requests that ask for more too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,27 +51,29 @@ class EnginePlan:
     """One engine to start. `stage` is its stage's id, `sources` the ids that feed it; start those behind it first.
 
     `device` is what torch calls its devices (`cpu`, `cuda`), `devices` are ids, empty on a CPU and where the file names
-    none. `port` and `side_port` are None where any free one will do. `args` are vLLM's flags for a Thinker and a Talker
-    and win over a launcher's own when they stand last; for Code2Wav they are those of `duet engine code2wav`. `env` is
-    added to the environment. `sampling` is what a request has where it says nothing.
+    none. `port` and `side_port` are None where any free one will do; the connector takes `ranks` ports from the latter
+    on. `args` are vLLM's flags for a Thinker and a Talker and win over a launcher's own when they stand last; for
+    Code2Wav they are those of `duet engine code2wav`. `env` is added to the environment. `sampling` is what a request
+    has where it says nothing; a Thinker's `args` tell as much of it as vLLM can be told, `unused` names the rest.
     """
 
     name: str
-    stage: int
     kind: Kind
     role: Role
-    sources: tuple[int, ...]
     device: str
-    devices: tuple[str, ...]
-    model: str | None
-    revision: str | None
-    served_name: str | None
-    port: int | None
-    side_port: int | None
-    args: tuple[str, ...]
-    env: Mapping[str, str]
-    sampling: Mapping[str, Any]
-    unused: tuple[str, ...]
+    stage: int = 0
+    sources: tuple[int, ...] = ()
+    devices: tuple[str, ...] = ()
+    model: str | None = None
+    revision: str | None = None
+    served_name: str | None = None
+    port: int | None = None
+    side_port: int | None = None
+    ranks: int = 1
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    unused: tuple[str, ...] = ()
 
 
 def engines(topology: Topology, *, platform: str | None = None) -> list[EnginePlan]:
@@ -85,7 +94,7 @@ def _of_stage(topology: Topology, stage: Stage, platform: str | None) -> Iterato
     ids, size = devices(stage) or (), world(topology, stage)
     device = device_of(settings.get("devices"), platform)
     env = {name: _plain(value) for name, value in settings.get("env", {}).items()}
-    count = replicas(stage)
+    count, ranks = replicas(stage), int(settings.get("data_parallel_size", 1))
     for i in range(count):
         mine = ids[i * size : (i + 1) * size]
         shown = {VISIBLE[platform or "cuda"]: ",".join(mine)} if mine and device != "cpu" else {}
@@ -101,10 +110,11 @@ def _of_stage(topology: Topology, stage: Stage, platform: str | None) -> Iterato
             revision=settings.get("revision"),
             served_name=settings.get("served_model_name"),
             port=_counted(settings.get("port"), i),
-            side_port=_counted(settings.get("side_port"), i * int(settings.get("data_parallel_size", 1))),
+            side_port=_counted(settings.get("side_port"), i * ranks),
+            ranks=ranks,
             args=tuple(args),
             env={**env, **shown},
-            sampling=settings.get("default_sampling_params", {}),
+            sampling=settings.get(SAMPLING, {}),
             unused=tuple(unused),
         )
 
@@ -131,6 +141,9 @@ def _args(topology: Topology, stage: Stage, settings: Mapping[str, Any]) -> tupl
         return _code2wav(topology, stage, settings)
     args: list[str] = []
     unused = [name for name in settings if name not in ENGINE_ARGS | _CARRIED_ELSEWHERE]
+    if stage.kind is Kind.THINKER:
+        settings, lost = _sampled(settings)
+        unused += lost
     for name, value in settings.items():
         if name == KV:
             unused += [f"{KV}.{field}" for field in value if field not in KV_TRANSFER]
@@ -140,9 +153,18 @@ def _args(topology: Topology, stage: Stage, settings: Mapping[str, Any]) -> tupl
     return args, unused
 
 
-_CARRIED_ELSEWHERE = frozenset(
-    ("devices", "num_replicas", "env", "port", "side_port", "default_sampling_params", "async_chunk")
-)
+_CARRIED_ELSEWHERE = frozenset(("devices", "num_replicas", "env", "port", "side_port", SAMPLING, "async_chunk"))
+
+
+def _sampled(settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+    """A Thinker's settings with its sampling defaults where vLLM reads them, under what stands there already, and the
+    names of those that it does not read."""
+    defaults = settings.get(SAMPLING, {})
+    told = {name: value for name, value in defaults.items() if name in GENERATED and value is not None}
+    lost = [f"{SAMPLING}.{name}" for name in defaults if name not in GENERATED]
+    if not told:
+        return settings, lost
+    return {**settings, GENERATION: {**told, **settings.get(GENERATION, {})}}, lost
 
 
 def flag(name: str, value: Any) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from common.connectors import Connector
@@ -117,15 +117,17 @@ def ports(topology: Topology) -> Iterator[Fault]:
 
 
 def side_ports(topology: Topology) -> Iterator[Fault]:
-    """Where KV connectors listen: each engine of a split on a port of its own for each data parallel rank.
-
-    `side_port` is counted up for replicas. A connector's own variable in `env` is the same for all of a stage's.
-    """
+    """Where KV connectors listen: each engine of a split on a port of its own for each data parallel rank."""
     kv = _connector(topology)
-    if kv is None or topology.pair is None:
-        return
+    if kv is not None and topology.pair is not None:
+        pair = (topology.stage(topology.pair.prefill), topology.stage(topology.pair.decode))
+        yield from side_ports_of(topology, pair, kv)
+
+
+def side_ports_of(topology: Topology, sides: Iterable[Stage], kv: Connector) -> Iterator[Fault]:
+    """`side_port` is counted up for replicas. A connector's own variable in `env` is the same for all of a stage's."""
     found: list[_Range] = []
-    for stage in (topology.stage(topology.pair.prefill), topology.stage(topology.pair.decode)):
+    for stage in sides:
         ranks = int(topology.value(stage, "data_parallel_size", 1))
         engines = replicas(stage)
         port = stage.settings.get("side_port")
@@ -160,15 +162,20 @@ def _collisions(topology: Topology, some: list[_Range], others: list[_Range] | N
             if not one.meets(other) or key in told:
                 continue
             told.add(key)
-            both = f"{other.stage.name} ({other.what} {_span(other)}) and {one.stage.name} ({one.what} {_span(one)})"
-            if one.stage is other.stage:
-                both = f"the {replicas(one.stage)} engines of {one.stage.name} ({one.what} {_span(one)})"
             yield topology.fault(
                 "ports",
                 one.stage.settings.where(one.name),
-                f"ports collide: {both} listen on the same",
+                f"ports collide: {_both(one, other)} listen on the same",
                 "choose ports that are apart, or leave them out and let free ones be taken",
             )
+
+
+def _both(one: _Range, other: _Range) -> str:
+    if one.stage is not other.stage:
+        return f"{other.stage.name} ({other.what} {_span(other)}) and {one.stage.name} ({one.what} {_span(one)})"
+    if one.what != other.what:
+        return f"{other.what} {_span(other)} and {one.what} {_span(one)} of {one.stage.name}"
+    return f"the {replicas(one.stage)} engines of {one.stage.name} ({one.what} {_span(one)})"
 
 
 def _span(ports: _Range) -> str:

@@ -97,19 +97,19 @@ def check_pair(prefill: Side, decode: Side, kv: Connector | None = None) -> list
     return faults or [*_connectors_own(prefill, decode, kv)]
 
 
+def own_faults(side: Side) -> list[Fault]:
+    """What is wrong with a side whoever the other will be."""
+    return [*_configured(side, "another engine"), *_named(side, "the other side has"), *_roles(side)]
+
+
 def _transfer(prefill: Side, decode: Side) -> Iterator[Fault]:
     if prefill.whole and decode.whole:
-        for side, other in ((prefill, decode), (decode, prefill)):
-            if not side.kv:
-                yield side.fault(
-                    "pair.kv_transfer_config",
-                    KV,
-                    f"{side.name} has no {KV}, and is one side of a split with {other.name}",
-                    "give both a kv_transfer_config, or write pd: on the thinker and let duet topology expand do it",
-                )
+        yield from _configured(prefill, decode.name)
+        yield from _configured(decode, prefill.name)
     if prefill.kv and decode.kv:
         yield from _buffers(prefill, prefill.kv, decode, decode.kv)
-        yield from _named(prefill, decode)
+        yield from _named(prefill, f"{decode.name} has: {decode.has('connector')!r}")
+        yield from _named(decode, f"{prefill.name} has: {prefill.has('connector')!r}")
     ours, theirs = prefill.has("connector"), decode.has("connector")
     if ours != theirs and None not in (ours, theirs):
         yield decode.fault(
@@ -120,15 +120,24 @@ def _transfer(prefill: Side, decode: Side) -> Iterator[Fault]:
         )
 
 
-def _named(prefill: Side, decode: Side) -> Iterator[Fault]:
-    for side, other in ((prefill, decode), (decode, prefill)):
-        if side.has("connector") is None:
-            yield side.fault(
-                "pair.connector",
-                KV,
-                f"the kv_transfer_config of {side.name} names no kv_connector",
-                f"name the one that {other.name} has: {other.has('connector')!r}",
-            )
+def _configured(side: Side, other: str) -> Iterator[Fault]:
+    if not side.kv:
+        yield side.fault(
+            "pair.kv_transfer_config",
+            KV,
+            f"{side.name} has no {KV}, and is one side of a split with {other}",
+            "give both a kv_transfer_config, or write pd: on the thinker and let duet topology expand do it",
+        )
+
+
+def _named(side: Side, other: str) -> Iterator[Fault]:
+    if side.kv and side.has("connector") is None:
+        yield side.fault(
+            "pair.connector",
+            KV,
+            f"the kv_transfer_config of {side.name} names no kv_connector",
+            f"name the one that {other}",
+        )
 
 
 def _buffers(prefill: Side, ours: Mapping[str, Any], decode: Side, theirs: Mapping[str, Any]) -> Iterator[Fault]:

@@ -89,5 +89,5 @@ def prefix_caching(topology: Topology) -> Iterator[Fault]:
                 stage.settings.where("enable_prefix_caching"),
                 f"{stage.name} has enable_prefix_caching true; expected false: its prompts are placeholders, and a "
                 "cached prefix would be another request's speech",
-                f"set enable_prefix_caching: false on stage {stage.id}",
+                "set enable_prefix_caching: false",
             )

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import uvicorn
 
+from common.engine import Role
+from common.registry.process import announce
 from engines.code2wav.app import create_app
 from engines.code2wav.batcher import Limits
 from engines.code2wav.chunker import Plan
-from engines.code2wav.identity import key_of_environment
+from engines.code2wav.identity import identity_of, key_of_environment
 from engines.code2wav.vocoder import Vocoder
 
 STREAMS_MAY_END = 5
@@ -41,13 +43,15 @@ def main() -> None:
 
 
 def _serve(args: argparse.Namespace, limits: Limits) -> None:
+    model = args.served_name or args.model.resolve().name
     app = create_app(
         Vocoder.load(args.model, device=args.device or _device(), dtype=args.dtype),
         Plan(args.first_chunk, args.chunk, args.left_context),
         Limits(args.max_batch, limits.frames),
-        model=args.served_name or args.model.resolve().name,
+        model=model,
         api_key=key_of_environment(),
     )
+    announce(Role.CODE2WAV, identity_of(model))
     uvicorn.run(app, host=args.host, port=args.port, log_level="warning", timeout_graceful_shutdown=STREAMS_MAY_END)
 
 

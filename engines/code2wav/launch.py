@@ -6,7 +6,9 @@ import sys
 from dataclasses import dataclass
 from typing import NoReturn
 
+from common.registry.process import variables
 from engines.code2wav.identity import API_KEY
+from engines.thinker.address import reached
 from engines.thinker.launch import become, device_of
 
 
@@ -26,6 +28,10 @@ class Code2WavSpec:
     left_context: int | None = None
     max_batch: int | None = None
     api_key: str | None = None
+    registry: str | None = None
+    """URL of the Redis in which it announces itself; None for nowhere."""
+    advertise: str | None = None
+    """Base URL at which gateways reach it; its host and port if None."""
 
 
 def command(spec: Code2WavSpec, *, device: str) -> list[str]:
@@ -51,6 +57,8 @@ def environment(spec: Code2WavSpec, *, device: str) -> dict[str, str]:
         env["OMP_NUM_THREADS"] = "1"  # as engines have: several on a busy machine wait for each other
     if spec.api_key is not None:
         env[API_KEY] = spec.api_key
+    if spec.registry is not None:
+        env |= variables(spec.registry, spec.advertise or reached(spec.host, spec.port))
     return env
 
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from common.channel.reference import address
 from common.conditioning import STAGE as THINKER
 from common.engine import Role
+from common.registry.process import announce
 from engines.runner.runtime import contract_of, worker_class
 
 if TYPE_CHECKING:
@@ -58,9 +59,15 @@ class IdentityPlugin:
         app.add_api_route(PATH, identity, methods=["GET"])
 
     async def init_state(self, engine_client: Any, state: Any, args: Namespace) -> None:
-        """`engine_client` is None on a server that only renders prompts: such a one has no identity to tell."""
+        """`engine_client` is None on a server that only renders prompts: such a one has no identity to tell.
+
+        Where the environment names a registry the engine announces itself there from now on, once it answers.
+        """
         served = args.served_model_name or [args.model]
-        state.duet_identity = None if engine_client is None else identity_of(engine_client.vllm_config, served[0])
+        state.duet_identity = None
+        if engine_client is not None:
+            state.duet_identity = told = identity_of(engine_client.vllm_config, served[0])
+            announce(Role.TALKER if told["stage"] == Role.TALKER else Role(told["role"]), told)
 
 
 def identity_of(config: VllmConfig, model: str) -> dict[str, Any]:

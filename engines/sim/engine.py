@@ -66,6 +66,8 @@ class SimEngine:
     """A tokenizer of its own for prompts that are text (`words.encode`)."""
     channel: str | None = None
     """What its identity tells as the place where a Talker hears it, `duet+ipc:///path` say; None tells nothing."""
+    told: Mapping[str, Any] | None = None
+    """What else its identity tells; None for an engine that has none, as stock vLLM, unless it has a channel."""
     calls: list[Call] = field(default_factory=list)
     faults: Faults = field(default_factory=Faults)
     sources: Counter[str] = field(default_factory=Counter)

@@ -27,6 +27,12 @@ def reached_at(host: str) -> str:
         return _LOOPBACK[family]
 
 
+def reached(host: str, port: int) -> str:
+    """The base URL at which others reach a server that listens there."""
+    at = reached_at(host)
+    return f"http://{f'[{at}]' if ':' in at else at}:{port}"
+
+
 def is_loopback(address: str) -> bool:
     try:
         return ipaddress.ip_address(address).is_loopback

@@ -12,14 +12,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points, version
 from typing import NoReturn
+from urllib.parse import urlencode
 
 from common.connectors import Connector, connector
+from common.engine import Role
 from common.errors import ConfigurationError
+from common.registry.process import variables
 from engines.channel import ENDPOINT
 from engines.runner.identity import PLUGIN, ROLE
 from engines.runner.runtime import WORKERS
 from engines.runner.serve import SERVER
-from engines.thinker.address import is_loopback, reached_at
+from engines.thinker.address import is_loopback, reached, reached_at
 from engines.thinker.spec import EngineSpec, OnDevice
 
 CPU_BLOCK_SIZE = 32
@@ -94,7 +97,8 @@ def _sizes(spec: EngineSpec, device: str) -> list[str]:
 
 
 def environment(spec: EngineSpec, *, device: str) -> dict[str, str]:
-    """What is added to the environment; a setting that is there already is left alone by `exec_thinker`."""
+    """What is added to the environment; a setting that is there already is left alone by `exec_thinker`. Raises
+    ConfigurationError for a registry that is none."""
     address = reached_at(spec.host)
     env = {
         "HF_HUB_OFFLINE": "1",
@@ -120,9 +124,20 @@ def environment(spec: EngineSpec, *, device: str) -> dict[str, str]:
         }
         if is_loopback(address):
             env["UCX_NET_DEVICES"] = "lo"
+    if spec.registry is not None:
+        env |= variables(spec.registry, _advertised(spec))
     if spec.connector is not None and spec.side_port is not None:
         env |= _connector(spec).engine_env(host=address, side_port=spec.side_port)
     return env
+
+
+def _advertised(spec: EngineSpec) -> str:
+    """Its base URL for gateways, with what they must be told of it."""
+    url = spec.advertise or reached(spec.host, spec.port)
+    if spec.connector is None or spec.side_port is None or not spec.role.serves(Role.PREFILL) or "?" in url:
+        return url
+    options = _connector(spec).url_options(side_port=spec.side_port)
+    return f"{url}?{urlencode(options)}" if options else url
 
 
 def _loaded_anyway() -> list[str]:

@@ -43,6 +43,10 @@ class EngineSpec:
     block_size: int | None = None
     kv_blocks: int | None = None
     seed: int = 0
+    registry: str | None = None
+    """URL of the Redis in which it announces itself; None for nowhere."""
+    advertise: str | None = None
+    """Base URL at which gateways reach it; its host and port if None."""
     log_requests: bool = False
     """One line in the log for each request that the engine takes."""
     api_key: str | None = None

@@ -4,7 +4,7 @@ import { el } from "./dom.js";
 import { clock, words } from "./format.js";
 
 const KEPT = 60;
-const BAD = new Set(["engine_down", "breaker_open", "failed", "expired"]);
+const BAD = new Set(["engine_down", "engine_refused", "breaker_open", "failed", "expired"]);
 const OF_REQUESTS = new Set(["failed", "expired", "retried", "overtaken", "speech_failed"]);
 
 export function activity() {

@@ -82,6 +82,7 @@ export function engineCard(id, { mayChange, changed, failed }) {
 
 function stateOf(engine) {
   if (engine.leaving) return ["leaving", "warn"];
+  if (engine.refused) return ["refused", "bad"];
   if (!engine.up) return ["down", "bad"];
   if (engine.draining) return ["draining", "warn"];
   if (engine.breaker !== "closed") return [`breaker ${words(engine.breaker)}`, "warn"];
@@ -92,6 +93,7 @@ function about(engine) {
   const told = engine.identity ?? {};
   const rows = [
     ["Address", engine.url],
+    ["Named by", engine.source],
     ["Serves", Object.keys(engine.models).join(", ") || "nothing yet"],
     ["KV lease", engine.kv.lease_seconds === null ? null : seconds(engine.kv.lease_seconds)],
     ["vLLM", told.vllm_version],

@@ -13,6 +13,7 @@ const KINDS = { prefill: "prompts", decode: "whole requests", kv: "KV", conditio
 
 export function topologyView(main, { mayChange, refused }) {
   const trouble = el("div");
+  const away = el("div");
   const figures = el("dl", { className: "figures" });
   const aside = el("p", { className: "aside" });
   const drawn = graph({ mayChange, changed: () => polling.soon(), failed });
@@ -27,6 +28,7 @@ export function topologyView(main, { mayChange, refused }) {
     main,
     el("div", { className: "head" }, el("h1", {}, "Topology"), aside, mayChange && addButton),
     trouble,
+    away,
     figures,
     el("section", { "aria-label": "Stages and engines" }, drawn.node),
     el(
@@ -54,6 +56,7 @@ export function topologyView(main, { mayChange, refused }) {
   function show(topology) {
     const { name, lease_seconds: lease } = topology.connector;
     aside.textContent = `${name}, KV waits ${seconds(lease)} at most · seen by ${topology.replica}`;
+    fill(away, topology.sources.filter(({ fault }) => fault !== null).map(({ fault }) => notice(fault)));
     fill(figures, summary(topology));
     drawn.show(topology);
     fill(traffic, rows(topology));

@@ -40,9 +40,9 @@ export function waterfall(request) {
 
   const rows = [];
   for (const span of spans) {
-    if (span.attempt !== attempt) {
+    if (span.attempt !== attempt || (rows.length === 0 && request.attempt > 1)) {
       attempt = span.attempt;
-      rows.push(el("li", { className: "again" }, `Attempt ${attempt}`));
+      rows.push(el("li", { className: "again" }, `Attempt ${attempt} `, el("span", { className: "tone-soft mono" }, engines(spans, attempt))));
     }
     rows.push(row(span));
   }
@@ -50,4 +50,10 @@ export function waterfall(request) {
     el("ol", { className: "waterfall" }, rows),
     el("p", { className: "axis", "aria-hidden": "true" }, el("span", {}, "0"), el("span", {}, seconds(whole / 2)), el("span", {}, seconds(whole))),
   ];
+}
+
+/** The engines of one attempt, in the order in which it came to them. */
+function engines(spans, attempt) {
+  const named = spans.filter((span) => span.attempt === attempt && span.engine).map((span) => span.engine);
+  return [...new Set(named)].join(" → ");
 }

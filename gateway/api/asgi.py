@@ -9,6 +9,7 @@ from gateway.api.app import render
 from gateway.api.hot import HOT_PATHS, HotPath, Receive, Scope
 from gateway.api.sink import Send
 from gateway.api.streams import Streams
+from gateway.telemetry import Metrics
 
 ADMIN = "/admin"
 CLIENTS = "/v1"
@@ -20,8 +21,11 @@ class Gateway:
     With an `admin_port`, `/admin` is there and nowhere else, and `/v1` is everywhere but there.
     """
 
-    def __init__(self, hot: HotPath, app: FastAPI, streams: Streams, *, admin_port: int | None = None) -> None:
+    def __init__(
+        self, hot: HotPath, app: FastAPI, streams: Streams, metrics: Metrics, *, admin_port: int | None = None
+    ) -> None:
         self._hot = hot
+        self.metrics = metrics
         self.app = app
         self._streams = streams
         self._admin_port = admin_port

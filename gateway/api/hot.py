@@ -113,7 +113,7 @@ class HotPath:
 
     async def _refuse(self, sink: AsgiSink, error: DuetError) -> None:
         status, headers, body = error_reply(error)
-        self._metrics.errors.labels(str(error.code)).inc()
+        self._metrics.saw(error)
         await sink.start(status, headers)
         await sink.end(body)
 

@@ -1,18 +1,26 @@
 """HTTP/1.1 as uvicorn speaks it, with bounds of our own and OpenAI's error shape for what is no HTTP request.
 
-uvicorn's protocol takes headers of any length, waits for them for ever, and answers nonsense in plain text.
+uvicorn's protocol takes headers of any length, waits for them for ever, and answers nonsense in plain text. It waits
+as long for a client that takes nothing of its answer, and reads no further once a client offers another protocol.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import struct
+import termios
+from collections.abc import Callable
+from socket import SO_LINGER, SOL_SOCKET
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from common.errors import BodyTimeout, DuetError, HeadersTooLarge, MalformedBody
+from common.errors import BodyTimeout, DuetError, HeadersTooLarge, MalformedBody, MethodNotAllowed
 from gateway.wire.errors import error_reply
 
+_AT_ONCE = struct.pack("ii", 1, 0)
 _SHOWN = 80
 """Bytes of a header that an error message shows."""
 
@@ -35,6 +43,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     max_header_bytes: int
     headers_within: float
+    written_within: float
+    on_stalled: Callable[[], None]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -46,6 +56,11 @@ class BoundedProtocol(HttpToolsProtocol):
         """Whether some of its body was in what has just arrived."""
         self._head_deadline: asyncio.TimerHandle | None = None
         self._fault: DuetError | None = None
+        self._offers = False
+        """Whether the head that was just read offers another protocol."""
+        self._write_deadline: asyncio.TimerHandle | None = None
+        self._unwritten = 0
+        """Bytes that waited to leave when that deadline was set."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -53,7 +68,46 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._has_head()
+        if self._write_deadline is not None:
+            self._write_deadline.cancel()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._expect_reader()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._expect_reader()
+
+    def _expect_reader(self) -> None:
+        """Nothing more is written until the client has taken something: it must, however slowly, in each span of
+        `written_within`."""
+        if self._write_deadline is not None:
+            self._write_deadline.cancel()
+        self._write_deadline = None
+        if self.transport.get_write_buffer_size():
+            self._unwritten = self._waiting_bytes()
+            self._write_deadline = self.loop.call_later(self.written_within, self._look_at_reader)
+
+    def _look_at_reader(self) -> None:
+        """A client that takes nothing is cut off: to whoever answers it, it has left."""
+        waits_for_it = self.flow.write_paused or self.cycle is None or self.cycle.response_complete
+        if not waits_for_it or self._waiting_bytes() < self._unwritten:
+            self._expect_reader()
+            return
+        self.on_stalled()
+        socket = self.transport.get_extra_info("socket")
+        socket.setsockopt(SOL_SOCKET, SO_LINGER, _AT_ONCE)  # else the kernel would go on offering what it has
+        self.transport.abort()
+
+    def _waiting_bytes(self) -> int:
+        """Here, and in the kernel, which takes more of us only when much of what it has is gone."""
+        return self.transport.get_write_buffer_size() + _in_kernel(self.transport.get_extra_info("socket"))
+
+    def _should_upgrade(self) -> bool:
+        """There is no other protocol here, WebSocket included: an offer of one is passed over, as HTTP has it."""
+        return False
 
     def data_received(self, data: bytes) -> None:
         if self._fault is not None:
@@ -61,12 +115,34 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._in_head and self._head_deadline is None:
             self._expect_head()
         was_in_head, self._completed, self._carried = self._in_head, False, False
-        super().data_received(data)
+        self._parse(data)
         told = self._completed or self._carried or was_in_head is not self._in_head
         if not told and self._fault is None:  # nothing but header, or behind it what says how the body is cut
             self._head_bytes += len(data)
             if self._head_bytes > self.max_header_bytes:
                 self._refuse(self._too_large(self._head_bytes))
+
+    def _parse(self, data: bytes) -> None:
+        """As uvicorn's, but it reads on where a client offers another protocol: the body and all behind it follow."""
+        self._unset_keepalive_if_required()
+        while True:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserError:
+                self.send_400_response("")
+                return
+            except httptools.HttpParserUpgrade as offer:
+                data = self._head_without_offer() + data[offer.args[0] :]
+
+    def _head_without_offer(self) -> bytes:
+        """The request's head again, for a parser of its own: the former one is at its end."""
+        first = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        lines = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._offers = False
+        return b"".join([first, *lines, b"\r\n"])
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One behind the body is nobody's to read: it would pass for one of the request's own."""
@@ -85,13 +161,20 @@ class BoundedProtocol(HttpToolsProtocol):
         elif coding.strip().lower() != b"chunked":
             shown = coding[:_SHOWN].decode("latin-1")
             self._fault = UnknownCoding(f"the transfer-encoding is {shown!r}; expected chunked or none")
+        elif self.parser.get_method() == b"CONNECT":
+            self._fault = MethodNotAllowed("method CONNECT is not possible here: this is no proxy")
         if self._fault is not None:
             raise ValueError(self._fault.message)  # the parser ends, and send_400_response is next
+        self._offers = self.parser.should_upgrade()
+        if self._offers:
+            return  # it is read again without the offer
         self._in_head, self._head_bytes = False, 0
         self._has_head()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
+        if self._offers:
+            return
         super().on_message_complete()
         self._in_head = self._completed = True
         self._head_bytes = 0
@@ -132,7 +215,27 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def bounded(*, max_header_bytes: int, headers_within: float) -> type[BoundedProtocol]:
-    """A protocol class for uvicorn, which makes one for each connection."""
-    bounds = {"max_header_bytes": max_header_bytes, "headers_within": headers_within}
+def _in_kernel(socket: Any) -> int:
+    """Bytes that were sent and not taken yet, where the system tells (Linux does)."""
+    try:
+        return int(struct.unpack("i", fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, b"\0" * 4))[0])
+    except OSError:
+        return 0
+
+
+def bounded(
+    *,
+    max_header_bytes: int,
+    headers_within: float,
+    written_within: float,
+    on_stalled: Callable[[], None],
+) -> type[BoundedProtocol]:
+    """A protocol class for uvicorn, which makes one for each connection. `on_stalled` is told of each client that took
+    nothing of its answer for `written_within` and was cut off."""
+    bounds = {
+        "max_header_bytes": max_header_bytes,
+        "headers_within": headers_within,
+        "written_within": written_within,
+        "on_stalled": staticmethod(on_stalled),
+    }
     return type("Bounded", (BoundedProtocol,), bounds)

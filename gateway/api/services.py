@@ -13,6 +13,7 @@ from common.errors import Forbidden
 from gateway.api.auth import Keys
 from gateway.api.streams import Streams
 from gateway.api.traffic import Traffic
+from gateway.discovery import Discovery
 from gateway.dispatch import Coordinator
 from gateway.fleet import Fleet, Looker, Operator
 from gateway.settings import Settings
@@ -34,6 +35,7 @@ class Services:
     """Epoch seconds; stands as `created` of every model, since engines do not agree on one."""
     settings: Settings
     operator: Operator
+    discovery: Discovery
     looker: Looker
     traffic: Traffic
     streams: Streams

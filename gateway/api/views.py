@@ -60,7 +60,10 @@ def record_view(record: Record, events: Sequence[EventRow], *, now: float) -> di
         "usage": record.usage,
         "timings": dict(record.timings),
         "phases": phases(record, now),
-        "events": [{"id": e.id, "at": e.at, "event": e.event, "state": e.state.value} for e in events],
+        "events": [
+            {"id": e.id, "at": e.at, "event": e.event, "state": e.state.value, "engines": dict(e.engines)}
+            for e in events
+        ],
     }
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from common.clock import Clock
 from common.connectors import Connector
-from common.connectors.base import Handoff, HandoffContext, Order, PrefillReply
+from common.connectors.base import CancelPolicy, Handoff, HandoffContext, Order, PrefillReply
 from common.engine import Engine
-from common.errors import EngineBroken, EngineRefused, EngineTimeout, HandoffExpired
+from common.errors import EngineBroken, EngineError, EngineRefused, HandoffExpired
 from common.ids import leg_id
 from common.tasks import end
 from gateway.dispatch.deadlines import LegDeadlines
@@ -76,7 +76,7 @@ class Attempt:
         self._open: list[ReplyStream] = []
         self._handoff: Handoff | None = None
         self._waits = False
-        """Whether KV waits at prefill: it does from prefill's reply until decode takes the request."""
+        """Whether KV waits at prefill: it does from prefill's reply until decode has fetched it, or sees to it."""
         self._prefilled: Prefilled | None = None
         self._prefill: asyncio.Task[None] | None = None
         self._prefilled_at: float | None = None
@@ -108,13 +108,14 @@ class Attempt:
         sent = self._parts.clock.now()
         try:
             prefilled = await self._call_prefill(ctx)
-        except (asyncio.CancelledError, EngineTimeout, EngineBroken):
-            self._parts.abandoned.may_lie_unnamed()
+            arrived = self._parts.pulse.earliest_arrival(sent)
+            reply = PrefillReply(prefilled.params, prefilled.prompt_tokens, arrived)
+            handoff = self._parts.connector.handoff(ctx, reply)
+            self._parts.used.use(self._parts.connector.identity(handoff), ctx.prefill.id)
+        except BaseException as e:
+            if _may_lie(e):
+                self._parts.abandoned.may_lie_unnamed()
             raise
-        arrived = self._parts.pulse.earliest_arrival(sent)
-        reply = PrefillReply(prefilled.params, prefilled.prompt_tokens, arrived)
-        handoff = self._parts.connector.handoff(ctx, reply)
-        self._parts.used.use(self._parts.connector.identity(handoff), ctx.prefill.id)
         self._has_prefilled(ctx, handoff, prefilled)
         return await self._decode(handoff)
 
@@ -134,6 +135,8 @@ class Attempt:
                     leg.result()
         finally:
             await end(prefill, decode, lost)
+            if self.first_byte_at is None and (prefill.cancelled() or _may_lie(prefill.exception())):
+                self._parts.abandoned.may_lie_unnamed()
 
     async def _until_lost(self, prefill: Engine) -> None:
         """Raises EngineBroken when prefill is lost while its KV may still be on its way: decode would wait for it in
@@ -166,7 +169,7 @@ class Attempt:
     def _has_prefilled(self, ctx: HandoffContext, handoff: Handoff, prefilled: Prefilled) -> None:
         self._parts.fleet.succeeded(ctx.prefill.id)
         self._prefilled, self._handoff = prefilled, handoff
-        self._waits = self._parts.connector.order is Order.SEQUENTIAL
+        self._waits = self.first_byte_at is None
         self._prefilled_at = self._parts.clock.monotonic()
         self.do(
             self._journal.fire(Event.PREFILL_DONE, handoff=dict(handoff.params), handoff_expires_at=handoff.expires_at)
@@ -181,10 +184,16 @@ class Attempt:
 
     async def _relay(self, reply: ReplyStream, speaking: Speaking | None) -> Ending:
         engine, begins, cached = self.route.decode, self._begins, self._cached_tokens
-        if speaking is not None:
-            return await speaking.relay(engine, reply, begins, cached)
         relay = relay_stream if self._request.stream else relay_unary
-        return await relay(engine, reply, self._sink, begins, cached)
+        if self._parts.connector.cancel is CancelPolicy.REFUSED_DECODE:
+            self._waits = False  # a decode that took the request frees its KV, also if the client leaves
+        try:
+            if speaking is not None:
+                return await speaking.relay(engine, reply, begins, cached)
+            return await relay(engine, reply, self._sink, begins, cached)
+        except EngineError:
+            self._waits = self.first_byte_at is None  # unless it died before it had fetched any
+            raise
 
     async def _call_decode(
         self, handoff: Handoff | None, told: Mapping[str, Any] = MappingProxyType({})
@@ -202,7 +211,6 @@ class Attempt:
         reply = await self._call(engine, body, "decode", bounds)
         if reply.status != 200:
             raise self._refused(engine, reply, await reply.read())
-        self._waits = False
         return reply
 
     def _asked_of(self, leg: str) -> ClientRequest:
@@ -251,6 +259,7 @@ class Attempt:
         """Right before the first byte leaves."""
         now, metrics = self._parts.clock.monotonic(), self._parts.metrics
         self.first_byte_at = self._parts.clock.now()
+        self._waits = False
         self._parts.fleet.succeeded(self.route.decode.id)
         (metrics.ttft_unsplit if self._ctx is None else metrics.ttft_split).observe(now - self._journal.began)
         if self._prefilled_at is not None:
@@ -268,3 +277,8 @@ class Attempt:
             self._parts.abandoned.take(
                 self._journal.record.id, self.route.attempt, self._request.model, self._ctx, self._handoff
             )
+
+
+def _may_lie(error: BaseException | None) -> bool:
+    """Whether a prefill that ended so may have left KV that nobody can name. One that is cut may be at its end."""
+    return error is not None and (not isinstance(error, EngineError) or error.worked)

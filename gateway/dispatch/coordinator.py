@@ -10,7 +10,7 @@ from typing import Any
 
 from common.clock import Clock
 from common.connectors import Connector
-from common.errors import DuetError, RequestCancelled
+from common.errors import DuetError, RequestCancelled, StoreUnavailable
 from common.ids import IdSource
 from common.tasks import end
 from gateway.dispatch.attempt import Parts
@@ -62,7 +62,9 @@ class Coordinator:
         load_ttl: float,
         audio_ttl: float = 3600.0,
         refuse_unsplit: bool = False,
+        admission: float = 10.0,
     ) -> None:
+        """`admission` bounds what comes before the first call of an engine; times in seconds."""
         self._fleet = fleet
         self._store = store
         self._abandoned = Abandoned(client, connector, fleet, Picker(), clock, metrics)
@@ -80,6 +82,7 @@ class Coordinator:
         self._ids = ids
         self._replica = replica
         self._load_ttl = load_ttl
+        self._admission = admission
         self._running: dict[str, asyncio.Task[None]] = {}
         self._asked: set[str] = set()
         """Of those that run: whose end somebody asked for."""
@@ -127,10 +130,16 @@ class Coordinator:
             await end(*late)
 
     async def _serve(self, request_id: str, request: ClientRequest, sink: Sink, client_id: str | None) -> None:
-        request = await self._desk.recalled(request)
-        ask = self._desk.ask(request)
-        route = self._router.first(request)
-        journal = await self._admit(self._record(request_id, request, route, client_id, ask), route)
+        try:
+            async with asyncio.timeout(self._admission):
+                request = await self._desk.recalled(request)
+                ask = self._desk.ask(request)
+                route = self._router.first(request)
+                journal = await self._admit(self._record(request_id, request, route, client_id, ask), route)
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"the request could not be admitted within {self._admission:g} s: the store is slow"
+            ) from None
         try:
             await Serving(self._parts, self._retries, request, sink, journal, route, ask).go()
         finally:
@@ -139,7 +148,7 @@ class Coordinator:
     async def _last_word(self, sink: Sink, error: DuetError) -> None:
         if not sink.started:
             raise error
-        self._parts.metrics.errors.labels(str(error.code)).inc()
+        self._parts.metrics.saw(error)
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORD_WITHIN):
                 await sink.end(stream_error(error))
@@ -171,7 +180,7 @@ class Coordinator:
     async def _admit(self, record: Record, route: Route) -> Journal:
         loads = loads_of(record.id, route, record.created_at + self._load_ttl)
         for load in loads.values():
-            self._fleet.enter(load.engine)
+            self._fleet.enter(load.engine, load.request_id)
         journal = Journal(
             record,
             loads,

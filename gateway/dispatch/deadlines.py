@@ -1,4 +1,18 @@
-"""The waits that one request may take, from the settings. There is no limit on the whole of a healthy stream."""
+"""The waits that one request may take, from the settings. There is no limit on the whole of a healthy stream.
+
+| setting | bounds | from | to |
+| --- | --- | --- | --- |
+| `admission_timeout` | a request | its last byte | its record being written: engines are asked then |
+| `connect_timeout` | each call | its beginning | a connection |
+| `headers_timeout` | decode, streamed | the call beginning to leave | the reply's headers |
+| `first_token_timeout` | decode, streamed | the same | the first event with content |
+| `idle_timeout` | decode, streamed | one event with content | the next |
+| `prefill_timeout` | prefill | the call beginning to leave | its whole reply |
+| `unary_timeout` | decode, unary | the same | its whole reply |
+
+An event has content if it names a choice and more of it than its role: comments, pings and the chunk that opens a chat
+have none, and move no deadline on. A first token takes as long as its prompt; `idle_timeout` begins behind it.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +23,23 @@ from gateway.transport.port import Deadlines
 
 @dataclass(frozen=True, slots=True)
 class LegDeadlines:
-    """Seconds. `decode_stream.headers` bounds the wait until decode takes the request, its `idle` each chunk."""
+    """Seconds."""
 
     prefill: Deadlines
     decode_stream: Deadlines
     decode_unary: Deadlines
 
     @classmethod
-    def of(cls, *, connect: float, prefill: float, first_token: float, idle: float, unary: float) -> LegDeadlines:
+    def of(
+        cls, *, connect: float, headers: float, prefill: float, first_token: float, idle: float, unary: float
+    ) -> LegDeadlines:
         return cls(
-            prefill=Deadlines(connect=connect, headers=prefill, idle=idle),
-            decode_stream=Deadlines(connect=connect, headers=first_token, idle=idle),
-            decode_unary=Deadlines(connect=connect, headers=unary, idle=idle),
+            prefill=_whole(connect, prefill),
+            decode_stream=Deadlines(connect, min(headers, first_token), idle, first=first_token),
+            decode_unary=_whole(connect, unary),
         )
+
+
+def _whole(connect: float, within: float) -> Deadlines:
+    """For a reply of which nothing is of use before its end."""
+    return Deadlines(connect, within, within, whole=within)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
+import itertools
 from collections import OrderedDict
 
 from common.clock import Clock
@@ -60,25 +60,29 @@ class Abandoned:
         self._picker = picker
         self._clock = clock
         self._metrics = metrics
-        self._held: list[float] = []
-        """A heap of when the lease of each handoff ends that was not released."""
+        self._held: dict[int, float] = {}
+        """When each lease ends of what is not known to be released, in that order."""
+        self._numbers = itertools.count()
         self._tasks: set[asyncio.Task[None]] = set()
         metrics.held.set_function(self._count_held)
 
     def take(self, request_id: str, attempt: int, model: str, ctx: HandoffContext, handoff: Handoff) -> None:
         """Returns at once; a release goes on beside it."""
-        self._metrics.abandoned.inc()
-        if self._connector.cancel is not CancelPolicy.REFUSED_DECODE:
-            heapq.heappush(self._held, handoff.expires_at)
+        if not self._connector.carries:
             return
-        task = asyncio.create_task(self._release(leg_id(request_id, attempt, "release"), model, ctx, handoff))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._metrics.abandoned.inc()
+        held = self._hold()
+        if self._connector.cancel is CancelPolicy.REFUSED_DECODE:
+            task = asyncio.create_task(self._release(held, leg_id(request_id, attempt, "release"), model, ctx, handoff))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def may_lie_unnamed(self) -> None:
-        """A prefill was cut before its reply came. An engine that was in the step that ended it keeps its KV all the
-        same, and what nobody can name nobody can release: it counts as held for a whole lease from now."""
-        heapq.heappush(self._held, self._clock.now() + self._connector.lease)
+        """A prefill was cut before its reply came, or replied with a handoff that must not be sent. An engine that was
+        in the step that ended it keeps its KV all the same, and what nobody can name nobody can release."""
+        if self._connector.carries:
+            self._metrics.unnamed.inc()
+            self._hold()
 
     async def drain(self, within: float) -> None:
         """Waits for releases that are under way, for at most `within` seconds."""
@@ -86,7 +90,13 @@ class Abandoned:
             _, late = await asyncio.wait(set(self._tasks), timeout=within)
             await end(*late)
 
-    async def _release(self, leg: str, model: str, ctx: HandoffContext, handoff: Handoff) -> None:
+    def _hold(self) -> int:
+        """Counts as held for a whole lease from now: a decode may have made it longer until now. Returns its number."""
+        number = next(self._numbers)
+        self._held[number] = self._clock.now() + self._connector.lease
+        return number
+
+    async def _release(self, held: int, leg: str, model: str, ctx: HandoffContext, handoff: Handoff) -> None:
         params = self._connector.decode_params(ctx, handoff)
         if params is not None:
             tried: frozenset[str] = frozenset()
@@ -96,8 +106,8 @@ class Abandoned:
                 tried |= {engine.id}
                 if await self._refused(engine, leg, release_body(model, params)):
                     self._metrics.released.inc()
+                    self._held.pop(held, None)
                     return
-        heapq.heappush(self._held, handoff.expires_at)
 
     def _able(self, model: str, first: Engine) -> list[Engine]:
         """The decode engine that the handoff was for, and another: any of them can refuse."""
@@ -122,6 +132,6 @@ class Abandoned:
 
     def _count_held(self) -> float:
         now = self._clock.now()
-        while self._held and self._held[0] <= now:
-            heapq.heappop(self._held)
+        for number in list(itertools.takewhile(lambda n: self._held[n] <= now, self._held)):
+            del self._held[number]
         return len(self._held)

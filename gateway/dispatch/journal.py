@@ -38,10 +38,10 @@ class Journal:
         clock: Clock,
         ids: IdSource,
         metrics: Metrics,
-        on_free: Callable[[str], None],
+        on_free: Callable[[str, str], None],
     ) -> None:
         """`loads` maps FREE_PREFILL and FREE_DECODE to the in-flight places that they end; `on_free` is told the
-        engine of each as it ends."""
+        engine and the request of each as it ends."""
         self.record = record
         self.began = clock.monotonic()
         """When the request was admitted."""
@@ -153,7 +153,7 @@ class Journal:
             self._entered.remove(load)  # not written yet: nothing to free there
         else:
             self._freed.append(load)
-        self._on_free(load.engine)
+        self._on_free(load.engine, load.request_id)
 
     def _write_soon(self) -> None:
         if self._writer is None or self._writer.done():

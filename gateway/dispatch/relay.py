@@ -22,6 +22,8 @@ _SSE = (
 JSON = ((b"content-type", b"application/json"),)
 
 _USAGE = b'"usage"'
+MOST_HELD = 2**18
+"""Bytes of a stream that may say nothing yet and are held back all the same."""
 
 Started = Callable[[], None]
 """Called once, right before the first byte leaves."""
@@ -45,19 +47,23 @@ async def relay_stream(
     What says nothing yet (the chunk that names a role) waits for what does: vLLM sends it even ahead of an error, and
     until a byte has left, another attempt can still be made.
 
-    Raises what the engine says went wrong, wherever in the stream, and EngineBroken for a stream that ends early.
-    Whoever catches it looks at `sink.started` to know whether a status can still be sent.
+    Raises what the engine says went wrong, wherever in the stream, and EngineBroken for a stream that ends early or
+    has nothing in it. Whoever catches it looks at `sink.started` to know whether a status can still be sent.
     """
     events = EventStream(engine.id)
     held = tail = b""
-    async for chunk in reply.chunks():
+    async for chunk in reply.chunks(every=False):
         if events.cached_tokens is None and _USAGE in tail + chunk:
             events.cached_tokens = await cached_tokens()
         tail = chunk[-len(_USAGE) :]
         ready = events.feed(chunk)
+        if events.spoke:
+            reply.said()
+        if events.done and not events.answered:
+            raise EngineBroken(f"engine {engine.id} ended its stream and said nothing in it", engine=engine.id)
         if not sink.started:
             held += ready
-            if not held or (not events.done and says_nothing(held)):
+            if not held or (not events.done and len(held) <= MOST_HELD and says_nothing(held)):
                 if events.error is not None:
                     raise events.error
                 continue

@@ -123,7 +123,7 @@ class Serving:
             self._end(Event.FAILED, error=described(e))
             if not self._sink.started:
                 raise
-            metrics.errors.labels(str(e.code)).inc()
+            metrics.saw(e)
             await self._sink.end(stream_error(e))
         except BaseException:
             # A fault of ours: the record must not stay open, and what the client gets is the API layer's business.
@@ -209,7 +209,7 @@ class Serving:
         self._attempt.do(self._journal.begin_again(route, loads))
         self._attempt.close()
         for load in loads.values():
-            self._parts.fleet.enter(load.engine)
+            self._parts.fleet.enter(load.engine, load.request_id)
         self._attempt = Attempt(self._parts, self._request, self._sink, self._journal, route, self._ask)
         await asyncio.sleep(FIRST_PAUSE * 2 ** (route.attempt - 2) * self._retries.jitter())
         self._journal.fire(Event.DECODE_SENT if route.prefill is None else Event.PREFILL_SENT)

@@ -5,7 +5,8 @@
 | `member.py` | one engine as this gateway sees it |
 | `monitor.py` | asks it how it is; `identity.py` is what speech must know of it |
 | `fleet.py` | all of them, with the load that the store counts |
-| `operator.py` | drain, add and remove, on every replica; `fit.py` says whether a newcomer fits |
+| `operator.py` | the engines that discovery found, and orders over them: drain, add, remove, on every replica |
+| `fit.py` | whether an engine fits the others |
 | `gauges.py` | what engines tell of themselves when somebody looks |
 | `reporter.py` | tells the feed what becomes of engines |
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 
 from common.clock import Clock
@@ -13,6 +12,7 @@ from common.connectors import Connector
 from common.engine import Engine, Role
 from common.errors import ConfigurationError, StoreUnavailable
 from common.tasks import Background, end
+from gateway.fleet.fit import contradiction, misfit
 from gateway.fleet.member import Member
 from gateway.fleet.monitor import Monitor
 from gateway.routing import Breaker, BreakerState, Candidate
@@ -54,6 +54,8 @@ class Fleet:
             interval=interval,
             timeout=timeout,
             failures=failures,
+            misfit=self._misfit,
+            on_refused=lambda id_: metrics.engines_refused.labels(id_).inc(),
         )
         self._store = store
         self._clock = clock
@@ -73,8 +75,12 @@ class Fleet:
         return self._members
 
     async def start(self) -> None:
-        """One check of every engine, so that a gateway is ready as soon as its engines are; then in the background."""
-        await asyncio.gather(*(m.check() for m in self._monitors.values()))
+        """One check of every engine, so that a gateway is ready as soon as its engines are; then in the background.
+        Of two that do not fit each other the one that was named first stays, on every replica."""
+        monitors = list(self._monitors.values())
+        faults = await asyncio.gather(*(m.ask() for m in monitors))
+        for monitor, fault in zip(monitors, faults, strict=True):
+            monitor.conclude(fault)
         self._watching = True
         for id_ in self._members:
             self._check_from_now_on(id_)
@@ -86,13 +92,20 @@ class Fleet:
         await end(*self._checking.values(), *self._ending, *([self._look] if self._look is not None else []))
         self._checking.clear()
 
-    def join(self, engine: Engine) -> None:
-        """One more engine; it gets requests once it has passed a check. Raises ConfigurationError if it is there."""
+    def join(
+        self,
+        engine: Engine,
+        *,
+        source: str = "settings",
+        stranger: bool = False,
+    ) -> None:
+        """One more engine; it gets requests once it has passed a check and fits the others. Keywords are `Member`'s.
+        Raises ConfigurationError if it is there."""
         if engine.id in self._members:
             raise ConfigurationError(
                 f"an engine is listed twice: {engine.id}; an engine that takes both legs has role both"
             )
-        self._members[engine.id] = member = Member(engine, self._breaker())
+        self._members[engine.id] = member = Member(engine, self._breaker(), source=source, stranger=stranger)
         if engine.role is Role.TALKER and not self._speech:
             self._speech = True
             for monitor in self._monitors.values():
@@ -100,6 +113,11 @@ class Fleet:
         self._monitors[engine.id] = self._monitor(member, speech=self._speech)
         if self._watching:
             self._check_from_now_on(engine.id)
+
+    def renew(self, engine: str) -> None:
+        """The engine was started anew: what it held is gone, and it may be another than it was."""
+        self._members[engine].lose()
+        self._monitors[engine].look_anew()
 
     def dismiss(self, engine: str) -> None:
         """The engine gets nothing new, and is forgotten once nothing of this gateway runs on it."""
@@ -110,6 +128,13 @@ class Fleet:
     def is_up(self, engine: str) -> bool:
         """Whether it answers its health checks; one that was removed does not count."""
         return engine in self._members and self._members[engine].up
+
+    def _misfit(self, member: Member) -> str | None:
+        """Why it does not fit the engines that are up."""
+        up = {m.engine.id: (m.engine, m.known) for m in self._members.values() if m.up and m is not member}
+        return contradiction(member.declared, member.identity or {}, by="by its own word") or misfit(
+            member.engine, member.known, up, stranger=member.stranger
+        )
 
     def _check_from_now_on(self, engine: str) -> None:
         self._checking[engine] = asyncio.create_task(self._monitors[engine].run())
@@ -123,9 +148,7 @@ class Fleet:
             checking.cancel()
             self._ending.add(checking)
             checking.add_done_callback(self._ending.discard)
-        with suppress(KeyError):
-            self._metrics.engine_up.remove(id_, role)
-            self._metrics.engine_load.remove(id_)
+        self._metrics.forget(id_, role)
         log.info("%s engine %s is no longer of the fleet", role, id_)
 
     def candidates(self) -> list[Candidate]:
@@ -152,17 +175,17 @@ class Fleet:
     def routable(self, leg: Role) -> bool:
         return any(m.up and m.open and m.engine.role.serves(leg) for m in self.members.values())
 
-    def enter(self, engine: str) -> None:
+    def enter(self, engine: str, request: str) -> None:
         """A request takes a place on an engine."""
         member = self.members[engine]
         member.local += 1
-        member.breaker.sent(self._clock.monotonic())
+        member.breaker.sent(request, self._clock.monotonic())
 
-    def leave(self, engine: str) -> None:
+    def leave(self, engine: str, request: str) -> None:
         """The request's part there is over."""
         member = self.members[engine]
         member.local -= 1
-        member.breaker.ended()
+        member.breaker.ended(request)
         self._forget_if_done(member)
 
     def succeeded(self, engine: str) -> None:

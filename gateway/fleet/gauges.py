@@ -1,4 +1,4 @@
-"""What engines tell of themselves when somebody looks: how full they are, and what they are.
+"""What engines tell of themselves when somebody looks: how full they are.
 
 Nothing of it is asked for while nobody looks, and at most every FRESH seconds however many do.
 """
@@ -6,7 +6,6 @@ Nothing of it is asked for while nobody looks, and at most every FRESH seconds h
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import re
 from collections.abc import Container, Iterable, Mapping
@@ -17,7 +16,7 @@ from typing import Any
 from common.clock import Clock
 from common.engine import Engine
 from common.errors import EngineError
-from gateway.fleet.identity import IDENTITY
+from gateway.fleet.identity import IDENTITY, told_by
 from gateway.fleet.member import Member
 from gateway.transport.port import EngineClient
 
@@ -40,8 +39,6 @@ class Gauges:
     kv_usage: float | None = None
     running: int | None = None
     waiting: int | None = None
-    identity: Mapping[str, Any] | None = None
-    """`/duet/identity` as it is; None on stock vLLM."""
 
 
 UNKNOWN = Gauges()
@@ -52,8 +49,6 @@ class Looker:
         self._client = client
         self._clock = clock
         self._seen: dict[str, tuple[float, Gauges]] = {}
-        self._known: dict[str, tuple[asyncio.Event, Mapping[str, Any]]] = {}
-        """Engine -> its identity, as long as the event that stands for this life of it."""
 
     async def look(self, members: Iterable[Member]) -> Mapping[str, Gauges]:
         """By engine. An engine that is down is not asked."""
@@ -63,20 +58,12 @@ class Looker:
 
     async def identity_of(self, engine: Engine) -> Mapping[str, Any] | None:
         """What an engine says it is; None if it has no such page. Raises EngineUnreachable or EngineTimeout."""
-        reply = await self._client.get(engine, IDENTITY, timeout=WITHIN)
-        if reply.status != 200:
-            return None
-        try:
-            found = json.loads(reply.body)
-        except ValueError:
-            return None
-        return found if isinstance(found, dict) else None
+        return told_by(await self._client.get(engine, IDENTITY, timeout=WITHIN))
 
     def keep(self, engines: Container[str]) -> None:
         """Forgets what was seen of all others."""
-        for cache in (self._seen, self._known):
-            for id_ in [id_ for id_ in cache if id_ not in engines]:
-                del cache[id_]
+        for id_ in [id_ for id_ in self._seen if id_ not in engines]:
+            del self._seen[id_]
 
     async def _look(self, member: Member) -> Gauges:
         engine, now = member.engine, self._clock.monotonic()
@@ -88,12 +75,11 @@ class Looker:
         return gauges
 
     async def _ask(self, member: Member) -> Gauges:
-        usage, identity = await asyncio.gather(self._usage(member.engine), self._identity(member))
+        usage = await self._usage(member.engine)
         return Gauges(
             kv_usage=max(usage["kv_cache_usage_perc"], default=None),
             running=_total(usage["num_requests_running"]),
             waiting=_total(usage["num_requests_waiting"]),
-            identity=identity,
         )
 
     async def _usage(self, engine: Engine) -> Mapping[str, list[float]]:
@@ -112,19 +98,6 @@ class Looker:
             if math.isfinite(number):
                 found[name.decode()].append(number)
         return found
-
-    async def _identity(self, member: Member) -> Mapping[str, Any] | None:
-        known = self._known.get(member.engine.id)
-        if known is not None and known[0] is member.lost:
-            return known[1]
-        life = member.lost
-        try:
-            identity = await self.identity_of(member.engine)
-        except EngineError:
-            return None
-        if identity is not None:
-            self._known[member.engine.id] = (life, identity)
-        return identity
 
 
 def _total(values: list[float]) -> int | None:

@@ -1,6 +1,9 @@
-"""What an engine tells of itself at `/duet/identity`, as far as speech needs it."""
+"""What an engine tells of itself at `/duet/identity`."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -10,10 +13,22 @@ IDENTITY = "/duet/identity"
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """`channel` is where what the engine computes is pulled from (`common.channel`), `speakers` are a Talker's."""
+    """What speech needs of it: `channel` is where what the engine computes is pulled from (`common.channel`),
+    `speakers` are a Talker's."""
 
     channel: str | None = None
     speakers: tuple[str, ...] = ()
+
+
+def told_by(reply: Reply) -> Mapping[str, Any] | None:
+    """All that it tells; None for an engine that has no such page."""
+    if reply.status != 200:
+        return None
+    try:
+        found = msgspec.json.decode(reply.body)
+    except msgspec.DecodeError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 _decode = msgspec.json.Decoder(Identity).decode

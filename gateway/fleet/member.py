@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from common.engine import Engine
 from gateway.routing import Breaker, Candidate
@@ -16,7 +17,17 @@ class Member:
 
     engine: Engine
     breaker: Breaker
+    source: str = "settings"
+    """Who names it."""
+    stranger: bool = False
+    """No person named it, neither in settings nor by an order: it found its way here."""
+    declared: Mapping[str, Any] = field(default_factory=dict)
+    """What somebody else says that it is, in the names of `/duet/identity`."""
+    identity: Mapping[str, Any] | None = None
+    """What it says itself there, as of the last look; None where it has no such page, as stock vLLM."""
     up: bool = False
+    refused: bool = False
+    """It answers, but does not fit the others: `fault` says why."""
     draining: bool = False
     """An operator wants it to get no new request."""
     leaving: bool = False
@@ -46,6 +57,11 @@ class Member:
     def lose(self) -> None:
         self.lost.set()
         self.lost = asyncio.Event()
+
+    @property
+    def known(self) -> Mapping[str, Any]:
+        """What is known of it: its own word goes for what was declared."""
+        return {**self.declared, **(self.identity or {})}
 
     @property
     def load(self) -> int:

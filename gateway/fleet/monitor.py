@@ -1,6 +1,6 @@
-"""Asks one engine how it is: `/health` every time, `/v1/models` when it comes up and now and then after, and what the
-connector must know of a prefill engine every time, so that one that was restarted is known by its new identity. Where
-there is speech, its `/duet/identity` too as often as `/v1/models`.
+"""Asks one engine how it is: `/health` every time, `/v1/models` and `/duet/identity` when it comes up and now and then
+after, and what the connector must know of a prefill engine every time, so that one that was restarted is known by its
+new identity. One that answers and does not fit the others is refused: it is not up, and asked again.
 
 One good check takes an engine in at first, `failures` bad ones in a row take it out, and then it takes RETURNS good
 ones in a row to come back: an engine does not flap on one lost packet, nor on one good answer among bad ones.
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -19,14 +20,14 @@ from common.clock import Clock
 from common.connectors import Connector
 from common.engine import Engine, Role
 from common.errors import EngineBroken, EngineError
-from gateway.fleet.identity import IDENTITY, identity_of
+from gateway.fleet.identity import IDENTITY, identity_of, told_by
 from gateway.fleet.member import Member
 from gateway.transport.port import EngineClient, Reply
 
 log = logging.getLogger(__name__)
 
 MODELS_EVERY = 30
-"""Checks between two looks at `/v1/models` of an engine that is up."""
+"""Checks between two looks at `/v1/models` and `/duet/identity` of an engine that is up."""
 
 RETURNS = 2
 """Good checks in a row that take an engine in that was out."""
@@ -47,7 +48,11 @@ class Monitor:
         timeout: float,
         failures: int,
         speech: bool,
+        misfit: Callable[[Member], str | None],
+        on_refused: Callable[[str], None],
     ) -> None:
+        """`misfit` says why the member does not fit the others as they are now, None if it does. `on_refused` is told
+        each time that one is refused, not each time that it is found to be so still."""
         self.member = member
         self._client = client
         self._clock = clock
@@ -57,7 +62,13 @@ class Monitor:
         self._timeout = timeout
         self._failures = failures
         self._speech = speech
+        self._misfit = misfit
+        self._on_refused = on_refused
+        self._judged: Mapping[str, Any] | None = None
+        """What the member was when it was found to fit."""
         self._checks = 0
+        self._wanted = self._asked = 0
+        """How often somebody wanted the engine to be asked what it is, and how many of those times that was done."""
 
     async def run(self) -> None:
         """Checks for ever; ends by being cancelled."""
@@ -67,36 +78,57 @@ class Monitor:
 
     def hear_of_speech(self) -> None:
         """From the next check on the engine is asked what speech must know of it."""
-        self._speech, self._checks = True, 0
+        self._speech = True
+        self.look_anew()
+
+    def look_anew(self) -> None:
+        """From the next check on the engine is asked what it is: it may be another by now."""
+        self._wanted += 1
 
     @property
     def pause(self) -> float:
         """Seconds until the next check."""
-        return self._interval if self.member.up else self._interval / SOONER
+        member = self.member
+        return self._interval if member.up or member.refused else self._interval / SOONER
 
     async def check(self) -> None:
         """One check. Never raises for what the engine does."""
-        member = self.member
-        try:
-            _expect_ok(member, "/health", await self._get("/health"))
-            if not member.up or self._checks % MODELS_EVERY == 0:
-                member.models = _models(member, await self._get("/v1/models"))
-                if self._speech and member.engine.role is not Role.CODE2WAV:
-                    self._take(await self._get(IDENTITY))
-            await self._learn()
-        except EngineError as e:
-            self._failed(e.message)
+        self.conclude(await self.ask())
+
+    def conclude(self, fault: str | None) -> None:
+        """What follows of what `ask` found."""
+        if fault is not None:
+            self._failed(fault)
+        elif (why := self._unfit()) is not None:
+            self._refuse(why)
         else:
             self._passed()
         self._checks += 1
-        member.checked_at = self._clock.now()
+        self.member.checked_at = self._clock.now()
+
+    async def ask(self) -> str | None:
+        """What is wrong with how the engine answers; None if nothing is."""
+        member, wanted = self.member, self._wanted
+        try:
+            _expect_ok(member, "/health", await self._get("/health"))
+            if not member.up or self._asked < wanted or self._checks % MODELS_EVERY == 0:
+                member.models = _models(member, await self._get("/v1/models"))
+                self._take(await self._get(IDENTITY))
+                self._asked = wanted
+            await self._learn()
+        except EngineError as e:
+            return e.message
+        return None
 
     async def _get(self, path: str) -> Reply:
         return await self._client.get(self.member.engine, path, timeout=self._timeout)
 
     def _take(self, reply: Reply) -> None:
-        """What speech needs of an identity. A stock engine has none and tells no Talker; a Talker must have one."""
+        """What it is. A stock engine tells nothing, and tells no Talker; a Talker must have an identity."""
         member = self.member
+        member.identity = told_by(reply)
+        if not self._speech or member.engine.role is Role.CODE2WAV:
+            return
         told = identity_of(reply)
         if member.engine.role is Role.TALKER and not told.speakers:
             raise EngineBroken(
@@ -121,6 +153,26 @@ class Monitor:
             self.member.lose()
             log.info("prefill engine %s is now known as %s", engine.id, learnt)
 
+    def _unfit(self) -> str | None:
+        """Asked where it comes up, and where it is not what it was."""
+        member = self.member
+        if member.up and member.known == self._judged:
+            return None
+        why = self._misfit(member)
+        self._judged = member.known if why is None else None
+        return why
+
+    def _refuse(self, why: str) -> None:
+        member = self.member
+        if member.up:
+            member.up = False
+            member.lose()
+        if not member.refused or member.fault != why:
+            log.warning("%s engine %s is refused: %s", member.engine.role.value, member.engine.id, why)
+            self._on_refused(member.engine.id)
+        member.refused, member.fault = True, why
+        member.failures = member.successes = 0
+
     def _passed(self) -> None:
         member = self.member
         member.failures, member.successes = 0, member.successes + 1
@@ -130,7 +182,7 @@ class Monitor:
             member.breaker.came_back(self._clock.monotonic())
             names = ", ".join(member.models)
             log.info("%s engine %s is up and serves %s", member.engine.role.value, member.engine.id, names)
-        member.up, member.fault = True, None
+        member.up, member.refused, member.fault = True, False, None
 
     def _failed(self, fault: str) -> None:
         member = self.member
@@ -140,7 +192,7 @@ class Monitor:
             member.lose()
             log.warning("%s engine %s is out: %s", member.engine.role.value, member.engine.id, fault)
         if not member.up:
-            member.fault = fault
+            member.refused, member.fault = False, fault
 
 
 def _expect_ok(member: Member, path: str, reply: Reply) -> None:

@@ -1,4 +1,6 @@
-"""What operators may do to the fleet: drain, add and remove engines, on every replica by telling one.
+"""The fleet as it should be: what discovery found, and what operators ordered over it.
+
+Operators drain, add and remove engines, on every replica by telling one.
 
 An order stands in the store. The replica that hears it carries it out at once, the others at their next look, and a
 replica that starts later before its first request.
@@ -10,6 +12,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from common.clock import Clock
@@ -17,7 +20,10 @@ from common.connectors import Connector
 from common.engine import Engine, Role
 from common.errors import BadRequest, ConfigurationError, Conflict, EngineError, EngineNotFound, StoreUnavailable
 from common.tasks import Background
-from gateway.fleet.fit import contradiction, misfit
+from gateway.discovery import Discovery, Found
+from gateway.discovery.static import NAME as SETTINGS
+from gateway.discovery.told import engine_of
+from gateway.fleet.fit import Identity, contradiction, misfit
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.gauges import Looker
 from gateway.fleet.member import Member
@@ -26,13 +32,27 @@ from gateway.store.port import Order, Orders, Store
 log = logging.getLogger(__name__)
 
 NOBODY: Mapping[str, Any] = {}
+BY_ORDER = "operator"
+"""The source of an engine that an operator added."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An engine that belongs to the fleet, and whose word that is."""
+
+    source: str
+    found: Found
+
+    @property
+    def stranger(self) -> bool:
+        return self.source not in (SETTINGS, BY_ORDER)
 
 
 class Operator:
     def __init__(
         self,
         fleet: Fleet,
-        configured: Sequence[Engine],
+        discovery: Discovery,
         *,
         store: Store,
         connector: Connector,
@@ -41,9 +61,11 @@ class Operator:
         replica: str,
         interval: float,
     ) -> None:
-        """`configured` are the engines that settings name; `interval` is the seconds between looks at the orders."""
+        """`interval` is the seconds between looks at the orders, and at what discovery found."""
         self._fleet = fleet
-        self._configured = {e.id: e for e in configured}
+        self._discovery = discovery
+        self._lives: dict[str, str] = {}
+        """Engine -> its life, as its source told it last."""
         self._store = store
         self._connector = connector
         self._looker = looker
@@ -79,12 +101,14 @@ class Operator:
         """
         engine = self._engine(url, role)
         there = self._fleet.members.get(engine.id)
-        named = there.engine if there is not None else self._configured.get(engine.id)
-        if named is not None:
-            _expect_same(engine, named)
+        found = self._discovery.engines().get(engine.id)
+        if there is not None:
+            _expect_same(engine, there.engine)
+        elif found is not None:
+            _expect_same(engine, found[1].engine)
         await self._expect_fit(engine, declared)
         put = {}
-        if engine.id not in self._configured:
+        if found is None or found[0] != SETTINGS:
             put[Order.ADD] = json.dumps({"url": url, "role": role.value})
         if declared:
             put[Order.DECLARE] = json.dumps(dict(declared))
@@ -95,13 +119,15 @@ class Operator:
     async def remove(self, engine: str) -> None:
         """The engine leaves the fleet once what runs on it has ended. Raises EngineNotFound, StoreUnavailable."""
         self._member(engine)
-        put = {Order.REMOVE: "1"} if engine in self._configured else {}
+        put = {Order.REMOVE: "1"} if engine in self._discovery.engines() else {}
         await self._order(engine, put, drop=(Order.ADD, Order.DECLARE, Order.DRAIN), told="engine_removed")
 
     async def look(self) -> None:
         """Carries out the orders that stand. Raises StoreUnavailable; then the last ones stand."""
-        self._orders = await self._store.orders()
-        self._carry_out(self._orders)
+        try:
+            self._orders = await self._store.orders()
+        finally:
+            self._carry_out(self._orders)
 
     async def _order(self, engine: str, put: Mapping[Order, str], *, drop: Sequence[Order] = (), told: str) -> None:
         await self._store.give_order(engine, put, drop=drop)
@@ -110,20 +136,44 @@ class Operator:
         await self.look()
 
     def _carry_out(self, orders: Orders) -> None:
-        wanted = {id_: e for id_, e in self._configured.items() if Order.REMOVE not in orders.get(id_, {})}
-        for id_, text in ((id_, o[Order.ADD]) for id_, o in orders.items() if Order.ADD in o):
-            if id_ not in wanted and (engine := self._ordered(id_, text)) is not None:
-                wanted[id_] = engine
+        wanted = self._wanted(orders)
         for id_, member in list(self._fleet.members.items()):
-            if id_ not in wanted:
-                self._fleet.dismiss(id_)
-            elif _is_at(wanted[id_], member.engine):
+            if id_ not in wanted or not _is_at(wanted[id_].found.engine, member.engine):
+                self._fleet.dismiss(id_)  # one that is there as another joins again once it is forgotten
+            else:
                 member.leaving = False
-        for id_, engine in wanted.items():
+                member.source, member.stranger = wanted[id_].source, wanted[id_].stranger
+        for id_, one in wanted.items():
             if id_ not in self._fleet.members:
-                self._fleet.join(engine)
-            self._fleet.members[id_].draining = Order.DRAIN in orders.get(id_, {})
+                self._fleet.join(one.found.engine, source=one.source, stranger=one.stranger)
+                self._lives.pop(id_, None)
+            self._follow(id_, one.found)
+            member, standing = self._fleet.members[id_], orders.get(id_, {})
+            member.draining = Order.DRAIN in standing
+            member.declared = {**one.found.identity, **_declared(standing)}
         self._looker.keep(self._fleet.members)
+
+    def _wanted(self, orders: Orders) -> dict[str, Wanted]:
+        wanted = {
+            id_: Wanted(source, found)
+            for id_, (source, found) in self._discovery.engines().items()
+            if Order.REMOVE not in orders.get(id_, {})
+        }
+        for id_, text in ((id_, o[Order.ADD]) for id_, o in orders.items() if Order.ADD in o):
+            if id_ in wanted:
+                wanted[id_] = Wanted(BY_ORDER if wanted[id_].stranger else wanted[id_].source, wanted[id_].found)
+            elif (engine := self._ordered(id_, text)) is not None:
+                wanted[id_] = Wanted(BY_ORDER, Found(engine))
+        return wanted
+
+    def _follow(self, id_: str, found: Found) -> None:
+        """Takes note of an engine's life; another one than before means that it was started anew."""
+        if found.life is None:
+            return
+        if self._lives.setdefault(id_, found.life) != found.life:
+            self._lives[id_] = found.life
+            log.info("engine %s was started anew", id_)
+            self._fleet.renew(id_)
 
     def _ordered(self, id_: str, text: str) -> Engine | None:
         try:
@@ -135,20 +185,12 @@ class Operator:
 
     def _engine(self, url: str, role: Role) -> Engine:
         try:
-            engine = Engine.at(url, role)
-            if unknown := set(engine.facts) - set(self._connector.options):
-                known = ", ".join(self._connector.options) or "nothing"
-                raise ConfigurationError(
-                    f"engine URL {url!r} says {unknown.pop()!r}; {self._connector.name} can be told {known}"
-                )
-            if role.serves(Role.PREFILL):
-                self._connector.lookup(engine)
+            return engine_of(url, role, self._connector)
         except ConfigurationError as e:
             raise BadRequest(e.message, param="url") from None
-        return engine
 
     async def _expect_fit(self, engine: Engine, declared: Mapping[str, Any]) -> None:
-        earlier = json.loads(self._orders.get(engine.id, {}).get(Order.DECLARE, "{}"))
+        earlier = _declared(self._orders.get(engine.id, {}))
         try:
             told = await self._looker.identity_of(engine) or {}
         except EngineError as e:
@@ -157,14 +199,9 @@ class Operator:
         wrong = contradiction(declared, earlier, by="when it was added before") or contradiction(
             declared, told, by="by its own word"
         )
-        there = [member for id_, member in self._fleet.members.items() if id_ != engine.id]
-        gauges = await self._looker.look(there)
-        others = {
-            m.engine.id: (m.engine.role, identity)
-            for m in there
-            if (identity := gauges[m.engine.id].identity) is not None
-        }
-        wrong = wrong or misfit(engine.role, {**declared, **told}, others)
+        others = {m.engine.id: (m.engine, m.known) for m in self._fleet.members.values() if m.up}
+        others.pop(engine.id, None)
+        wrong = wrong or misfit(engine, {**declared, **told}, others)
         if wrong is not None:
             raise Conflict(f"engine {engine.id} cannot be a {engine.role.value} engine here: {wrong}")
 
@@ -185,6 +222,15 @@ class Operator:
             await self.look()
         except StoreUnavailable as e:
             log.debug("operators' orders are not seen for now: %s", e.message)
+
+
+def _declared(standing: Mapping[Order, str]) -> Identity:
+    """What an operator said of an engine."""
+    try:
+        said = json.loads(standing.get(Order.DECLARE, "{}"))
+    except ValueError:
+        return NOBODY
+    return said if isinstance(said, dict) else NOBODY
 
 
 def _is_at(engine: Engine, other: Engine) -> bool:

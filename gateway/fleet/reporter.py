@@ -1,4 +1,5 @@
-"""Tells the feed what this replica sees of engines: that one is up or down, or that its breaker keeps requests away."""
+"""Tells the feed what this replica sees of engines: that one is up, down or refused, that its breaker keeps requests
+away, or that it has left the fleet."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ from gateway.routing import BreakerState
 from gateway.store.port import Store
 
 log = logging.getLogger(__name__)
+
+LEFT = "engine_left"
 
 
 class Reporter:
@@ -37,10 +40,12 @@ class Reporter:
     async def look(self) -> None:
         """Raises StoreUnavailable."""
         members = self._fleet.members
-        for key in [key for key in self._told if key[0] not in members]:
-            del self._told[key]
+        for id_ in {id_ for id_, _ in self._told if id_ not in members}:
+            await self._store.tell(self._clock.now(), {"event": LEFT, "engine": id_, "replica": self._replica})
+            self._told = {key: event for key, event in self._told.items() if key[0] != id_}
         for id_, member in [(id_, m) for id_, m in members.items() if m.checked_at is not None]:
-            await self._tell(id_, "up", f"engine_{'up' if member.up else 'down'}", fault=member.fault)
+            how = "up" if member.up else "refused" if member.refused else "down"
+            await self._tell(id_, "up", f"engine_{how}", fault=member.fault)
             if (state := self._breaker(member)) is not BreakerState.CLOSED or (id_, "breaker") in self._told:
                 await self._tell(id_, "breaker", f"breaker_{state.value}", fault=None)
 

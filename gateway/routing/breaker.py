@@ -37,7 +37,8 @@ class Breaker:
     _opened: int = 0
     """How often it opened since it was last closed."""
     _until: float = 0.0
-    _trying: bool = False
+    _trial: str | None = None
+    """The request that tries."""
 
     def state(self, now: float) -> BreakerState:
         if not self._opened:
@@ -47,16 +48,18 @@ class Breaker:
     def lets_through(self, now: float) -> bool:
         """Whether a request may go to the engine."""
         state = self.state(now)
-        return state is BreakerState.CLOSED or (state is BreakerState.HALF_OPEN and not self._trying)
+        return state is BreakerState.CLOSED or (state is BreakerState.HALF_OPEN and self._trial is None)
 
-    def sent(self, now: float) -> None:
+    def sent(self, request: str, now: float) -> None:
         """A request goes to the engine."""
-        if self.state(now) is BreakerState.HALF_OPEN:
-            self._trying = True
+        if self._trial is None and self.state(now) is BreakerState.HALF_OPEN:
+            self._trial = request
 
-    def ended(self) -> None:
-        """A request is over, whatever came of it: one that told nothing must not hold the trial for ever."""
-        self._trying = False
+    def ended(self, request: str) -> None:
+        """A request is over, whatever came of it: a trial that told nothing must not be the last. Those that were sent
+        before the breaker opened, or beside the trial, end none."""
+        if request == self._trial:
+            self._trial = None
 
     def succeeded(self, now: float) -> None:
         self._outcomes.append(True)
@@ -69,7 +72,6 @@ class Breaker:
         self._in_a_row += 1
         state = self.state(now)
         if state is BreakerState.HALF_OPEN or (state is BreakerState.CLOSED and self._is_too_much()):
-            self._trying = False
             self._opened += 1
             self._until = now + self.pause * min(2 ** (self._opened - 1), LONGEST)
 
@@ -83,5 +85,5 @@ class Breaker:
         return self._in_a_row >= self.failures or (whole and 2 * self._outcomes.count(False) >= WINDOW)
 
     def _close(self) -> None:
-        self._opened, self._in_a_row, self._trying = 0, 0, False
+        self._opened, self._in_a_row, self._trial = 0, 0, None
         self._outcomes.clear()

@@ -1,4 +1,5 @@
-"""What operators read and say, in Redis: the feed of all that happens, and the orders that stand for engines."""
+"""What operators read and say, in Redis: the feed of all that happens, the orders that stand for engines, and which
+engines announce themselves."""
 
 from __future__ import annotations
 
@@ -65,6 +66,16 @@ class Board:
             else:
                 log.warning("order %r for engine %s is not known to this version of the gateway", word, engine)
         return found
+
+    async def announced(self) -> Mapping[str, str | None]:
+        registry = self._keys.registry
+        (ids,) = await self._client.read("registry", lambda pipe: pipe.zrange(registry.index, 0, -1))
+
+        def fill(pipe: Pipeline) -> None:
+            for id_ in ids:
+                pipe.get(registry.entry(id_))
+
+        return dict(zip(ids, await self._client.read("registry", fill), strict=True)) if ids else {}
 
     async def give_order(self, engine: str, put: Mapping[Order, str], drop: Iterable[Order]) -> None:
         over = [_name(order, engine) for order in drop if order not in put]

@@ -22,6 +22,8 @@ _JSON = ("handoff", "usage", "error", "conditioning")
 _FLOATS = ("created_at", "handoff_expires_at")
 _INTS = ("attempt",)
 _EVENT_ID = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
+ENGINES = ("prefill", "decode", "talker", "code2wav")
+"""Fields that an event tells, too, where they are set with it."""
 AT = "at:"
 """What the name of a timing starts with."""
 
@@ -87,6 +89,11 @@ def from_hash(request_id: str, fields: Mapping[str, str]) -> Record:
     except (KeyError, ValueError) as e:
         what = f"no field {e}" if isinstance(e, KeyError) else str(e)
         raise UnreadableRecord(f"the record of request {request_id} cannot be read: {what}") from None
+
+
+def engines_of(fields: Mapping[str, str]) -> dict[str, str]:
+    """The engines among an event's fields, or among those that are set with it."""
+    return {name: fields[name] for name in ENGINES if fields.get(name)}
 
 
 def event_id(given: str) -> str:

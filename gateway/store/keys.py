@@ -10,6 +10,8 @@
 | `cancels:<replica>` | channel | ids of requests that somebody wants ended | not kept |
 | `feed` | stream | what happened to any request or engine; bounded | `live_ttl + record_ttl` after its newest entry |
 | `orders` | hash | `<order>:<engine>` -> its text | `live_ttl` after a replica looked |
+| `registered` | sorted set | engine -> when it was last heard of, epoch s (`common/registry`) | a day more |
+| `registered:<engine>` | string | its announcement | some seconds, renewed by heartbeat |
 | `audio:<id>` | string | what a spoken answer said | `audio_ttl` |
 | `recent` | sorted set | request id -> when it was admitted; bounded | `live_ttl + record_ttl` after an admission |
 """
@@ -19,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from common.errors import ConfigurationError
+from common.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,10 @@ class Keys:
 
     def audio(self, audio_id: str) -> str:
         return f"{self.prefix}audio:{audio_id}"
+
+    @property
+    def registry(self) -> Registry:
+        return Registry(self.prefix)
 
     @property
     def leases(self) -> str:

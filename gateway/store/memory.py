@@ -17,7 +17,7 @@ from common.clock import Clock
 from common.errors import StoreUnavailable
 from gateway.lifecycle import LIVE, Record, State
 from gateway.store import feed
-from gateway.store.codec import AT, admission_fields, event_id, fingerprint, from_hash
+from gateway.store.codec import AT, admission_fields, engines_of, event_id, fingerprint, from_hash
 from gateway.store.port import Applied, EventRow, FeedRow, Load, Order, Orders, Outcome, Transition
 from gateway.store.steps import EVENTS_KEPT, FEED_KEPT, FIRST_LEASE, OPS_KEPT, Step, steps
 
@@ -54,6 +54,8 @@ class MemoryStore:
         self._feed: deque[FeedRow] = deque(maxlen=FEED_KEPT)
         self._told = 0
         self._orders: dict[str, dict[Order, str]] = {}
+        self.announcements: dict[str, str | None] = {}
+        """What engines say of themselves; set by whoever makes them up."""
         self.available = True
 
     async def admit(
@@ -133,6 +135,10 @@ class MemoryStore:
     async def orders(self) -> Orders:
         self._begin("orders")
         return {engine: dict(orders) for engine, orders in self._orders.items() if orders}
+
+    async def announced(self) -> Mapping[str, str | None]:
+        self._begin("registry")
+        return dict(self.announcements)
 
     async def give_order(self, engine: str, put: Mapping[Order, str], *, drop: Iterable[Order] = ()) -> None:
         self._begin("order")
@@ -214,7 +220,7 @@ class MemoryStore:
         entry = _Entry(kept, deque(maxlen=EVENTS_KEPT), 0.0)
         self._entries[record.id] = entry
         insort(self._order, (record.created_at, record.id))
-        self._note(record.id, entry, "admitted", record.created_at, self._live_ttl)
+        self._note(record.id, entry, "admitted", record.created_at, self._live_ttl, fields)
         return entry.applied(Outcome.OK)
 
     def _step(self, step: Step) -> Applied:
@@ -235,12 +241,15 @@ class MemoryStore:
         kept.setdefault(f"{AT}{step.to}", step.at)
         kept.pop(f"op:{made - OPS_KEPT}", None)
         ttl = self._record_ttl if step.ends else self._live_ttl
-        self._note(step.request_id, entry, step.event, float(step.at), ttl)
+        self._note(step.request_id, entry, step.event, float(step.at), ttl, step.fields)
         return entry.applied(Outcome.OK)
 
-    def _note(self, request_id: str, entry: _Entry, event: str, at: float, ttl: float) -> None:
+    def _note(
+        self, request_id: str, entry: _Entry, event: str, at: float, ttl: float, fields: Mapping[str, str]
+    ) -> None:
         """An event, and the time that the record now has."""
-        entry.events.append(EventRow(f"0-{entry.fields['version']}", at, event, State(entry.fields["state"])))
+        id_, state = f"0-{entry.fields['version']}", State(entry.fields["state"])
+        entry.events.append(EventRow(id_, at, event, state, engines_of(fields)))
         entry.ends_at = self._clock.now() + ttl
         heapq.heappush(self._ends, (entry.ends_at, request_id))
 

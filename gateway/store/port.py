@@ -68,6 +68,8 @@ class EventRow:
     event: str
     """An `Event`, or `admitted` for the first one."""
     state: State
+    engines: Mapping[str, str] = field(default_factory=dict)
+    """Engines that were chosen with it: `prefill`, `decode`, `talker`, `code2wav` -> `Engine.id`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,11 @@ class Store(Protocol):
 
     async def give_order(self, engine: str, put: Mapping[Order, str], *, drop: Iterable[Order] = ()) -> None:
         """Orders from now on, and those that are over; both in one round trip."""
+        ...
+
+    async def announced(self) -> Mapping[str, str | None]:
+        """Engines that announced themselves (`common/registry`): id -> the announcement, None where its time is
+        over."""
         ...
 
     async def loads(self, engines: Sequence[str]) -> Mapping[str, int]:

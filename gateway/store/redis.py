@@ -19,7 +19,7 @@ from gateway.lifecycle import LIVE, Record, State
 from gateway.store import feed, scripts
 from gateway.store.board import Board
 from gateway.store.client import Client, client_from_url
-from gateway.store.codec import admission_fields, event_id, fingerprint, from_hash, readable
+from gateway.store.codec import admission_fields, engines_of, event_id, fingerprint, from_hash, readable
 from gateway.store.keys import Keys
 from gateway.store.port import Applied, EventRow, FeedRow, Load, Order, Orders, Outcome, Transition
 from gateway.store.steps import EVENTS_KEPT, FIRST_LEASE, OPS_KEPT, Step, steps
@@ -114,7 +114,7 @@ class RedisStore:
     async def events(self, request_id: str, *, after: str | None = None) -> Sequence[EventRow]:
         low = "-" if after is None else f"({event_id(after)}"
         (rows,) = await self._client.read("events", lambda pipe: pipe.xrange(self._keys.events(request_id), min=low))
-        return [EventRow(id_, float(f["at"]), f["event"], State(f["state"])) for id_, f in rows]
+        return [EventRow(id_, float(f["at"]), f["event"], State(f["state"]), engines_of(f)) for id_, f in rows]
 
     async def recent(self, limit: int, *, before: tuple[float, str] | None = None) -> Sequence[Record]:
         found: dict[str, Record] = {}
@@ -155,6 +155,9 @@ class RedisStore:
 
     async def give_order(self, engine: str, put: Mapping[Order, str], *, drop: Iterable[Order] = ()) -> None:
         await self._board.give_order(engine, put, drop)
+
+    async def announced(self) -> Mapping[str, str | None]:
+        return await self._board.announced()
 
     async def heartbeat(self, owner: str, lease: float) -> None:
         await self._client.write("heartbeat", lambda pipe: self._renew(pipe, owner, lease))

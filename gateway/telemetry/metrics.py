@@ -14,15 +14,18 @@ by label on the hot path more than once a request, and nothing is counted per to
 | `duet_retries_denied_total` | it grows | the retry budget was used up: many requests fail at once |
 | `duet_handoffs_abandoned_total` | it grows | KV waited at prefill for nobody: clients left, or decode refused |
 | `duet_handoffs_released_total` | below the former | the difference was not released, and waited for its lease's end |
-| `duet_handoffs_held` | it stays high | abandoned KV fills prefill's blocks: shorten the lease |
+| `duet_handoffs_unnamed_total` | it grows | prefills were cut, or gave no good handoff: their KV may lie unnamed |
+| `duet_handoffs_held` | it stays high | KV of both kinds fills prefill's blocks: shorten the lease |
+| `duet_clients_stalled_total` | it grows | clients took nothing for `write_timeout`, and were cut off |
 | `duet_engine_failures_total{engine}` | one stands out | the engine's log says why |
 | `duet_breaker_opened_total{engine}` | it grows | the engine fails at requests though it answers its health checks |
 | `duet_speech_total{outcome}` | `failed` grows | `/admin/requests` names the error of each; the text was good |
 | `duet_first_audio_seconds` | first sounds are late | beyond `duet_ttft_seconds` it is Talker and Code2Wav |
 | `duet_speech_retries_total{after}` | it grows | `talker` or `code2wav` engines fail in mid-speech |
 | `duet_audio_bytes_total` | it stands still under load | no sound reaches clients; s16le, before any encoding |
-| `duet_errors_total{code}` | it grows | the code is the one that clients saw |
+| `duet_errors_total{code}` | it grows | the code that clients saw; `engine_refused` for others that engines made up |
 | `duet_engine_up{engine,role}` | 0 | the engine does not answer `/health`, or serves no model |
+| `duet_engines_refused_total{engine}` | it grows | the engine answers but does not fit: `/admin/engines` says why |
 | `duet_engine_load{engine}` | uneven | requests in flight of all replicas, as the store counts them |
 | `duet_store_seconds{op}` | above 5 ms | Redis is far or busy |
 | `duet_store_errors_total{op}` | it grows | Redis does not answer; admissions fail with 503 meanwhile |
@@ -32,8 +35,15 @@ by label on the hot path more than once a request, and nothing is counted per to
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from common.errors import DuetError, EngineRefused
+
+ENGINES_CODES = frozenset({"context_length_exceeded", "engine_error", "model_not_found", "rate_limit_exceeded"})
+"""Codes of engines that are labels of their own."""
 
 _FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _LONG = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -64,7 +74,9 @@ class Metrics:
         self.retries = Counter("duet_retries", "Further attempts, by what failed", ["after"], registry=r)
         self.retries_denied = Counter("duet_retries_denied", "Attempts that the budget forbade", registry=r)
         self.released = Counter("duet_handoffs_released", "Abandoned KV that was freed at once", registry=r)
-        self.held = Gauge("duet_handoffs_held", "Abandoned KV whose lease still runs", registry=r)
+        self.unnamed = Counter("duet_handoffs_unnamed", "Prefills whose KV may lie unnamed", registry=r)
+        self.held = Gauge("duet_handoffs_held", "KV that waits for its lease's end", registry=r)
+        self.stalled = Counter("duet_clients_stalled", "Clients that took nothing and were cut off", registry=r)
         self.engine_failures = Counter(
             "duet_engine_failures", "Requests that an engine failed at", ["engine"], registry=r
         )
@@ -78,6 +90,9 @@ class Metrics:
         self.audio_bytes = Counter("duet_audio_bytes", "Sound that came from Code2Wav", registry=r)
         self.errors = Counter("duet_errors", "Errors that clients saw, by code", ["code"], registry=r)
         self.engine_up = Gauge("duet_engine_up", "1 if the engine is routable", ["engine", "role"], registry=r)
+        self.engines_refused = Counter(
+            "duet_engines_refused", "Engines that do not fit the others", ["engine"], registry=r
+        )
         self.engine_load = Gauge("duet_engine_load", "Requests in flight, all replicas", ["engine"], registry=r)
         self.store_seconds = Histogram(
             "duet_store_seconds", "One round trip to the store", ["op"], buckets=_FAST, registry=r
@@ -87,6 +102,21 @@ class Metrics:
             "duet_store_conflicts", "Transitions that another replica had overtaken", registry=r
         )
         self.reaped = Counter("duet_reaped", "Requests of dead gateways, closed as expired", registry=r)
+
+    def saw(self, error: DuetError) -> None:
+        """A client was told of an error. What an engine calls it may be anything, and there are only so many labels."""
+        code = str(error.code)
+        if isinstance(error, EngineRefused) and code not in ENGINES_CODES:
+            code = "engine_refused"
+        self.errors.labels(code).inc()
+
+    def forget(self, engine: str, role: str) -> None:
+        """An engine is no longer of the fleet: those that come and go must not gather here."""
+        for metric in (self.engine_failures, self.breaker_opened, self.engine_load, self.engines_refused):
+            with suppress(KeyError):
+                metric.remove(engine)
+        with suppress(KeyError):
+            self.engine_up.remove(engine, role)
 
     def exposition(self) -> bytes:
         """The Prometheus text format."""

@@ -16,40 +16,65 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import AsyncIterator, Mapping
+from types import SimpleNamespace
 from weakref import WeakSet
 
 import aiohttp
 
 from common.engine import Engine
 from common.errors import EngineBroken, EngineTimeout, EngineUnreachable
+from gateway.transport.patience import Patience
 from gateway.transport.pool import EngineConnector
 from gateway.transport.port import Deadlines, Reply
 
 READ_BUFFER = 2**18
 """Bytes of one reply that may wait for a slow client; at twice that, the engine is held back."""
+MAX_WHOLE = 2**28
+"""Bytes of a reply that is read whole; an engine that goes on is out of its mind."""
 BIG_BODY = 2**20
 """Bytes; a longer request body is written in pieces, so that others get their turn in between."""
 
 
+class Departure:
+    """When a request began to leave: from then on its headers are waited for, and everything behind them."""
+
+    def __init__(self, headers: float) -> None:
+        self.at: float | None = None
+        """By the event loop's clock. None before there is a connection: the engine has seen nothing then."""
+        self.bound = asyncio.timeout(None)
+        self._headers = headers
+
+    def now(self) -> None:
+        self.at = asyncio.get_running_loop().time()
+        self.bound.reschedule(self.at + self._headers)
+
+    def not_yet(self) -> None:
+        """The connection that it had was of no use, and another one is made."""
+        self.at = None
+        self.bound.reschedule(None)
+
+
 class HttpReplyStream:
-    def __init__(self, engine: Engine, response: aiohttp.ClientResponse, idle: float) -> None:
+    def __init__(self, engine: Engine, response: aiohttp.ClientResponse, patience: Patience) -> None:
         self._engine = engine
         self._response = response
-        self._idle = idle
+        self._patience = patience
         self.status = response.status
         self.headers: Mapping[str, str] = {k.lower(): v for k, v in response.headers.items()}
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        content = self._response.content
+    async def chunks(self, *, every: bool = True) -> AsyncIterator[bytes]:
+        content, patience, clock = self._response.content, self._patience, asyncio.get_running_loop().time
         while True:
+            since = clock()
+            left = patience.left(since)
             try:
-                chunk = content.read_nowait()  # a deadline costs more than a token: none for what is here already
-                if not chunk:
-                    async with asyncio.timeout(self._idle):
+                chunk = content.read_nowait() if left > 0 else b""
+                if not chunk:  # a deadline costs more than a token: none for what is here already
+                    async with asyncio.timeout(left):
                         chunk = await content.readany()
             except TimeoutError:
                 raise EngineTimeout(
-                    f"engine {self._engine.id} sent nothing for {self._idle:g} s", engine=self._engine.id
+                    f"engine {self._engine.id} {patience.why(clock())}", engine=self._engine.id
                 ) from None
             except (aiohttp.ClientError, OSError) as e:
                 raise EngineBroken(
@@ -57,10 +82,25 @@ class HttpReplyStream:
                 ) from None
             if not chunk:
                 return
+            if every:
+                patience.renew()
+            else:
+                patience.waited(clock() - since)
             yield chunk
 
+    def said(self) -> None:
+        self._patience.renew()
+
     async def read(self) -> bytes:
-        return b"".join([chunk async for chunk in self.chunks()])
+        chunks, size = [], 0
+        async for chunk in self.chunks():
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > MAX_WHOLE:
+                raise EngineBroken(
+                    f"engine {self._engine.id} sent a reply of more than {MAX_WHOLE} bytes", engine=self._engine.id
+                )
+        return b"".join(chunks)
 
     def close(self) -> None:
         self._response.close()  # a reply that was read to its end has given its connection back before
@@ -90,6 +130,7 @@ class HttpEngineClient:
             skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent"),
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=READ_BUFFER,
+            trace_configs=[_departures()],
         )
 
     async def aclose(self) -> None:
@@ -132,27 +173,55 @@ class HttpEngineClient:
         if self._session is None:
             raise RuntimeError("the engine client is not started, or is closed")
         timeout = aiohttp.ClientTimeout(total=None, connect=bounds.connect)
+        departure = Departure(bounds.headers)
         try:
-            async with asyncio.timeout(bounds.connect + bounds.headers):
+            async with departure.bound:
                 response = await self._session.request(
-                    method, engine.url + path, data=data, headers=headers, timeout=timeout, allow_redirects=False
+                    method,
+                    engine.url + path,
+                    data=data,
+                    headers=headers,
+                    timeout=timeout,
+                    allow_redirects=False,
+                    trace_request_ctx=departure,
                 )
         except aiohttp.ConnectionTimeoutError:
-            raise _late(engine, "did not accept a connection", bounds.connect) from None
+            raise _late(engine, "did not accept a connection", bounds.connect, worked=False) from None
         except TimeoutError:
             raise _late(engine, f"did not answer {path}", bounds.headers) from None
         except (aiohttp.ClientConnectionError, OSError) as e:
             self._connector.distrust(engine.url)
-            raise EngineUnreachable(f"engine {engine.id} cannot be reached: {_words(e)}", engine=engine.id) from None
+            raise EngineUnreachable(
+                f"engine {engine.id} cannot be reached: {_words(e)}", engine=engine.id, worked=departure.at is not None
+            ) from None
         except aiohttp.ClientError as e:
             raise EngineBroken(f"engine {engine.id} sent no HTTP reply: {_words(e)}", engine=engine.id) from None
-        stream = HttpReplyStream(engine, response, bounds.idle)
+        now = asyncio.get_running_loop().time()
+        since = departure.at if departure.at is not None else now
+        stream = HttpReplyStream(engine, response, Patience(bounds, since, now))
         self._streams.add(stream)
         return stream
 
 
-def _late(engine: Engine, what: str, seconds: float) -> EngineTimeout:
-    return EngineTimeout(f"engine {engine.id} {what} within {seconds:g} s", engine=engine.id)
+def _departures() -> aiohttp.TraceConfig:
+    """Tells each request's `Departure` when it has its connection."""
+    tracing = aiohttp.TraceConfig()
+
+    async def connected(_session: aiohttp.ClientSession, ctx: SimpleNamespace, _params: object) -> None:
+        ctx.trace_request_ctx.now()
+
+    async def connecting(_session: aiohttp.ClientSession, ctx: SimpleNamespace, _params: object) -> None:
+        ctx.trace_request_ctx.not_yet()
+
+    for signal in (tracing.on_connection_create_start, tracing.on_connection_queued_start):
+        signal.append(connecting)
+    tracing.on_connection_create_end.append(connected)
+    tracing.on_connection_reuseconn.append(connected)
+    return tracing
+
+
+def _late(engine: Engine, what: str, seconds: float, *, worked: bool = True) -> EngineTimeout:
+    return EngineTimeout(f"engine {engine.id} {what} within {seconds:g} s", engine=engine.id, worked=worked)
 
 
 def _words(error: BaseException) -> str:

@@ -11,13 +11,18 @@ from common.engine import Engine
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds; each bounds one wait, and there is no bound on the whole."""
+    """Seconds; each bounds one wait. Time in which the reader is busy with what it was given counts for none."""
 
     connect: float = 5.0
+    """Until there is a connection, from the pool or new."""
     headers: float = 600.0
-    """From the request's last byte to the response's headers: a unary reply comes only when it is whole."""
+    """From the request beginning to leave to the reply's headers: a unary reply's come only when it is whole."""
     idle: float = 120.0
-    """Between two chunks of a stream."""
+    """From one piece of content to the next."""
+    first: float | None = None
+    """From the request beginning to leave to the reply's first content; None where `idle` is bound enough."""
+    whole: float | None = None
+    """From the request beginning to leave to the reply's end; None for what may take as long as it likes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +40,15 @@ class ReplyStream(Protocol):
     status: int
     headers: Mapping[str, str]
 
-    def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it arrives, at any boundary. Raises EngineBroken if it ends early, EngineTimeout if idle."""
+    def chunks(self, *, every: bool = True) -> AsyncIterator[bytes]:
+        """The body as it arrives, at any boundary. `every` chunk is content; else `said` tells which one was.
+
+        Raises EngineBroken if it ends early, EngineTimeout if content is late.
+        """
+        ...
+
+    def said(self) -> None:
+        """The latest chunk had content in it, or ended some."""
         ...
 
     async def read(self) -> bytes:

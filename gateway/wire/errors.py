@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,9 @@ MAX_MESSAGE = 4096
 BUSY_RETRY_AFTER = 1.0
 """Seconds, for an engine that says it is busy (429, 503) and not for how long."""
 
+MAX_PARAM = 256
+"""Characters of the name of a field at fault."""
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _TOO_LONG = ("maximum context length", "maximum model length", "longer than the maximum")
 
@@ -61,9 +65,11 @@ def refusal(engine: str, status: int, body: bytes, retry_after: str | None = Non
     """An engine's error reply as an error of ours, in the engine's words. `retry_after` is its header's value."""
     told = _told(body)
     if status in (401, 403):
-        return EngineError(f"engine {engine} refused the gateway with status {status}: {told.message}", engine=engine)
+        why = f"engine {engine} refused the gateway with status {status}: {told.message}"
+        return EngineError(why, engine=engine, worked=False)
     if not 400 <= status <= 599:
-        return EngineError(f"engine {engine} answered with status {status}; expected 200", engine=engine)
+        why = f"engine {engine} answered with status {status}; expected 200"
+        return EngineError(why, engine=engine, worked=False)
     error = _refused(engine, told, status)
     if status in (429, 503):
         error.retry_after = _seconds(retry_after)
@@ -89,7 +95,7 @@ class _Told:
 def _refused(engine: str, told: _Told, status: int) -> EngineError:
     message = told.message or f"engine {engine} answered with status {status}"
     if told.param is not None and told.param.partition(".")[0] in STEERING:
-        return HandoffInvalid(f"engine {engine} refused the handoff: {message}", engine=engine)
+        return HandoffInvalid(f"engine {engine} refused the handoff: {message}", engine=engine, worked=False)
     return EngineRefused(
         message,
         engine=engine,
@@ -101,8 +107,8 @@ def _refused(engine: str, told: _Told, status: int) -> EngineError:
 
 
 def _code(code: Any, status: int, message: str) -> str | None:
-    """A string such as OpenAI's own: vLLM's is the status again, which says nothing."""
-    if isinstance(code, str) and not code.isdigit():
+    """A name such as OpenAI's own: vLLM's is the status again, which says nothing."""
+    if isinstance(code, str) and _NAME.fullmatch(code):
         return code
     if status == 404 and "model" in message.lower():
         return "model_not_found"
@@ -130,7 +136,7 @@ def _read(error: Any) -> _Told:
         return _Told(_text(error))
     message = next((error[name] for name in ("message", "detail") if error.get(name) is not None), "")
     param = error.get("param")
-    return _Told(_text(message), param if isinstance(param, str) else None, error.get("code"))
+    return _Told(_text(message), param[:MAX_PARAM] if isinstance(param, str) else None, error.get("code"))
 
 
 def _text(value: Any) -> str:

@@ -11,6 +11,7 @@ request. A client that knows it to be the same says so by its own `uuid`.
 | --- | --- |
 | `image_url`, `audio_url`, `video_url`, `input_image` with a URL other than `data:` | added |
 | with a `uuid` of the client, with `data:`, `input_audio`, embeddings | as it came |
+| one whose other media are null | added, and those left out |
 | one that has several media, or whose type is another than its key | as it came: a `uuid` would change how it is read |
 """
 
@@ -58,16 +59,24 @@ def _name_parts(message: _Fields, names: Iterator[str]) -> bool:
     for at, part in enumerate(parts):
         fields = _object(part) if bytes(part).startswith(b"{") else {}
         if _is_downloaded(fields):
-            parts[at] = msgspec.Raw(_encode({**fields, "uuid": next(names)}))
+            parts[at] = msgspec.Raw(_encode({**_without_empty(fields), "uuid": next(names)}))
             changed = True
     if changed:
         message["content"] = msgspec.Raw(_encode(parts))
     return changed
 
 
+def _without_empty(part: _Fields) -> _Fields:
+    """The part less the media keys that are null. Beside a `uuid` vLLM goes by the first key that is there, and no more
+    by the type, of whatever value; a part without a type it reads so in any case."""
+    if bytes(part.get("type", _NULL)) == b"null":
+        return part
+    return {key: value for key, value in part.items() if key not in MEDIA_KEYS or bytes(value) != b"null"}
+
+
 def _is_downloaded(part: Mapping[str, msgspec.Raw]) -> bool:
     """Whether it names one thing by its URL, in a way that means the same to vLLM beside a `uuid`."""
-    media = MEDIA_KEYS & part.keys()
+    media = {key for key in MEDIA_KEYS & part.keys() if bytes(part[key]) != b"null"}
     if len(media) != 1 or media.isdisjoint(URL_KEYS) or bytes(part.get("uuid", _NULL)) != b"null":
         return False
     (key,) = media

@@ -18,6 +18,8 @@ from gateway.wire.request import CHAT, ClientRequest, shown
 
 _EXTRA = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
 _SEED = msgspec.json.Decoder(Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)])
+_MAX_DIGITS = 4300
+"""Characters of an integer in a string; pydantic, and so vLLM, reads no longer ones."""
 _TRUTHS = frozenset({"true", "false", "t", "f", "yes", "no", "y", "n", "on", "off", "1", "0"})
 
 
@@ -69,8 +71,13 @@ def check_budget(request: ClientRequest, max_model_len: int | None) -> None:
 
 def _integer(value: Any) -> bool:
     if isinstance(value, str):
-        return re.fullmatch(r"\s*[+-]?[0-9_]+(\.0*)?\s*", value) is not None
+        return len(value) <= _MAX_DIGITS and re.fullmatch(r"\s*[+-]?[0-9_]+(\.0*)?\s*", value) is not None
     return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+
+
+def _number(value: Any) -> bool:
+    """An integer that vLLM wants as a number, since it compares it before it reads it."""
+    return not isinstance(value, str) and _integer(value)
 
 
 def _truth(value: Any) -> bool:
@@ -106,10 +113,17 @@ _COMMON: dict[str, Check] = {
     "stop": (_strings, "a string or a list of strings"),
     "stop_token_ids": _INTEGERS,
     "allowed_token_ids": _INTEGERS,
+    "logprob_token_ids": _INTEGERS,
     "structured_outputs": (_object, "an object"),
 }
 CHECKS: dict[bool, dict[str, Check]] = {
-    True: {**_COMMON, "max_completion_tokens": _INTEGER, "logprobs": _TRUTH, "top_logprobs": _INTEGER},
+    True: {
+        **_COMMON,
+        "max_completion_tokens": _INTEGER,
+        "logprobs": _TRUTH,
+        "top_logprobs": (_number, "an integer"),
+        "return_prompt_text": _TRUTH,
+    },
     False: {**_COMMON, "logprobs": _INTEGER},
 }
 """By whether the request is a chat."""

@@ -28,11 +28,13 @@ def unary_answer(engine: str, body: bytes, cached_tokens: int | None = None) -> 
 
     Raises EngineBroken if it is no answer or did not end well, EngineRefused if it is an error under status 200."""
     try:
+        if not body.isascii():
+            str(body, "utf-8")  # the decoder looks into no string that it leaves raw
         fields = _FIELDS.decode(body)
         choices = msgspec.json.decode(fields.get("choices", b"[]"), type=list[Choice])
         usage = msgspec.json.decode(fields.get("usage", b"null"), type=dict[str, Any] | None)
         error = msgspec.json.decode(fields.get("error", b"null"))
-    except (msgspec.DecodeError, RecursionError) as e:
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:
         raise EngineBroken(f"engine {engine} answered with no completion: {e}", engine=engine) from None
     if error is not None:
         raise refused(engine, error)

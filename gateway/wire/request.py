@@ -23,8 +23,8 @@ COMPLETIONS = "/v1/completions"
 _PROMPT = {CHAT: ("messages",), COMPLETIONS: ("prompt", "prompt_embeds")}
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SHOWN = 80
-_FRACTION = re.compile(r"\.0*(?=\s*$)")
 """Bytes of a wrong value that its error message shows."""
+_FRACTION = re.compile(r"\.0*(?=\s*$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,9 @@ def _include_usage(fields: Fields, stream: bool) -> bool:
     if options and not stream:
         seen = shown(fields[name])
         raise BadRequest(f"{name} is {seen} and stream is not true; expected it only for streams", param=name)
-    prefixed = {f"{name}.{key}": value for key, value in options.items()}
-    return bool(_read(prefixed, f"{name}.include_usage", bool | None, "true or false", default=None))
+    told = {f"{name}.{key}": value for key, value in options.items()}
+    _read(told, f"{name}.continuous_usage_stats", bool | None, "true or false", default=None)
+    return bool(_read(told, f"{name}.include_usage", bool | None, "true or false", default=None))
 
 
 def _read(fields: Fields, name: str, kind: Any, expected: str, *, default: Any = ...) -> Any:

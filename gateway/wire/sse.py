@@ -1,4 +1,4 @@
-"""Decode's stream. Bytes pass through; an event is looked at only if it has one of a few words in it.
+"""Decode's stream. Bytes pass through; an event is changed only if it has one of a few words in it.
 
 In JSON a quote inside a string is escaped, so `"error"` with bare quotes can only be a key or a whole value: a model
 that writes about errors costs nothing and changes nothing.
@@ -7,6 +7,7 @@ that writes about errors costs nothing and changes nothing.
 | --- | --- |
 | `[DONE]` | passed on; the stream is done, and nothing after it is |
 | `error`, or a `finish_reason` error or abort | held back: whoever relays says it in OpenAI's shape |
+| no JSON, or no UTF-8 | held back: the engine is broken, and what follows is as little worth |
 | `kv_transfer_params` and its like | taken out; every other field stays the bytes that came |
 | `usage` | kept aside, passed on with prefill's `cached_tokens` |
 | anything else, comments too | passed on |
@@ -31,6 +32,7 @@ MAX_EVENT = 16 * 2**20
 
 _END = re.compile(rb"(?:\n\n|\n\r\n?|\r\r\n?)[\r\n]*")
 """Two line ends in a row, and any more: a line ends with CR LF, LF or CR."""
+_SHOWN = 80
 _LINE = re.compile(rb"\r\n|\n|\r")
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -38,8 +40,9 @@ _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 class EventStream:
     """Feeds on what an engine sends, gives what a client may see. One for each stream.
 
-    `done` is set by `[DONE]`. `error` is set by an event that says the engine failed; that event and all after it are
-    held back. `usage` is the last usage object; `cached_tokens`, if it was set, is prefill's figure for it.
+    `done` is set by `[DONE]`. `error` is set by an event that says the engine failed, or that is none; that event and
+    all after it are held back. `spoke` is whether the latest bytes had content in them, `answered` whether any had.
+    `usage` is the last usage object; `cached_tokens`, if it was set, is prefill's figure for it.
     """
 
     def __init__(self, engine: str, *, max_event: int = MAX_EVENT) -> None:
@@ -51,6 +54,8 @@ class EventStream:
         self.cached_tokens: int | None = None
         self.done = False
         self.error: DuetError | None = None
+        self.spoke = False
+        self.answered = False
 
     @property
     def usage(self) -> Mapping[str, Any] | None:
@@ -58,12 +63,30 @@ class EventStream:
 
     def feed(self, chunk: bytes) -> bytes:
         """The whole events that are now ready, maybe none. Raises EngineBroken for an event without end."""
+        self.spoke = False
         if self.done or self.error is not None:
             return b""
         ready = self._whole_events(chunk)
-        if ready:
-            self._latest = (self._latest[1], ready)
-        return self._each(ready) if _is_of_interest(ready) else ready
+        if not ready:
+            return ready
+        self._latest = (self._latest[1], ready)
+        if _is_of_interest(ready):
+            return self._each(ready)
+        return ready if all(map(self._hears, payloads(ready))) else self._each(ready)
+
+    def _hears(self, payload: bytes) -> bool:
+        """Notes whether an event has content. False for one that is none."""
+        try:
+            if not payload.isascii():
+                str(payload, "utf-8")  # the decoder looks into no string that it passes over
+            choices = _choices(payload)
+            if not choices:
+                msgspec.json.decode(payload, type=msgspec.Raw)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return False
+        if any(map(_has_content, choices)):
+            self.spoke = self.answered = True
+        return True
 
     @property
     def complete(self) -> bool:
@@ -102,7 +125,7 @@ class EventStream:
         for end in _END.finditer(ready):
             event = ready[start : end.end()]
             start = end.end()
-            out.append(self._put_right(event) if _is_of_interest(event) else event)
+            out.append(self._put_right(event))
             if self.done or self.error is not None:
                 break
         return b"".join(out)
@@ -112,6 +135,14 @@ class EventStream:
         data = b"\n".join(line[5:] for line in lines if line.startswith(b"data:"))
         if data.strip() == b"[DONE]":
             self.done = True
+            return event
+        if data.strip() and not self._hears(data):
+            seen = data.strip()[:_SHOWN].decode("utf-8", "replace")
+            self.error = EngineBroken(
+                f"engine {self._engine} sent an event that is no JSON: {seen!r}", engine=self._engine
+            )
+            return b""
+        if not _is_of_interest(event):
             return event
         try:
             fields = _FIELDS.decode(data)
@@ -161,31 +192,44 @@ class _Said(msgspec.Struct):
 
 
 class _Event(msgspec.Struct):
-    choices: list[_Said]
+    choices: list[_Said] = []
+
+
+_event = msgspec.json.Decoder(_Event).decode
 
 
 def says_nothing(events: bytes) -> bool:
-    """Whether these whole events only open an answer: comments, and chunks that name a role and say nothing."""
+    """Whether these whole events only open an answer: comments, pings, and chunks that name a role and say nothing."""
     return all(_is_opening(payload) for payload in payloads(events))
 
 
+def _has_content(choice: _Said) -> bool:
+    """Whether it tells that the engine goes on. A token may have no text of its own (half a character, a token that is
+    not shown), but engines send no empty ones to keep a connection alive."""
+    delta = choice.delta
+    if choice.finish_reason is not None or delta is None:
+        return True
+    return any(v for k, v in delta.items() if k != "role") if "role" in delta else bool(delta)
+
+
 def _is_opening(payload: bytes) -> bool:
-    choices = _choices(payload)
-    return bool(choices) and all(
+    return payload.strip() != b"[DONE]" and all(
         c.finish_reason is None and c.delta is not None and not any(v for k, v in c.delta.items() if k != "role")
-        for c in choices
+        for c in _choices(payload)
     )
 
 
 def _choices(payload: bytes) -> list[_Said]:
     try:
-        return msgspec.json.decode(payload, type=_Event).choices
+        return _event(payload).choices
     except (msgspec.DecodeError, RecursionError):
         return []
 
 
 def payloads(events: bytes) -> list[bytes]:
     """The data of each event that has any."""
+    if events.count(b"\n") == 2 and events.endswith(b"\n\n") and events.startswith(b"data: ") and b"\r" not in events:
+        return [events[6:-2]]  # one event of one line, as it mostly is
     found = []
     for event in _END.split(events):
         data = b"\n".join(line[5:] for line in _LINE.split(event) if line.startswith(b"data:"))

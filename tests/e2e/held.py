@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
 
 import httpx
 
@@ -13,6 +15,7 @@ from tests.e2e.checking import SALTS
 from tests.e2e.conftest import Real
 from tests.real_engines import LEASE
 
+T = TypeVar("T")
 FREED_WITHIN = 10.0
 """Seconds; far below the lease of the engines, which would free it too."""
 LEASES_OVER_WITHIN = LEASE + 15.0
@@ -34,8 +37,8 @@ async def count(real: Real, name: str) -> float:
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
 
 
-async def soon(look: Callable[[], Awaitable[bool]], what: str, *, within: float = FREED_WITHIN) -> None:
-    await until(look, what, within=within, every=0.05)
+async def soon(look: Callable[[], Awaitable[T | None]], what: str, *, within: float = FREED_WITHIN) -> T:
+    return await until(look, what, within=within, every=0.05)
 
 
 def long_prompt() -> list[int]:
@@ -62,14 +65,46 @@ async def no_kv_is_held(real: Real, *, within: float = FREED_WITHIN) -> None:
     await soon(empty, "neither engine holds KV", within=within)
 
 
-async def no_kv_is_held_past_its_accounting(real: Real) -> None:
-    """Nothing but what is counted as held: an engine in the step that ends a cut prefill keeps its KV."""
+@dataclass(frozen=True)
+class Holding:
+    """What engines hold, and how much the gateway has ever counted as held for a lease. A difference of two of them
+    tells of what happened in between alone: leases that end meanwhile only make it smaller."""
 
-    async def accounted() -> bool:
-        used = max([await usage_of(e.url) for e in (real.engines.decode, real.engines.prefill)])
-        return used < FEW + LONG * await count(real, "duet_handoffs_held")
+    used: dict[str, float]
+    """Engine -> share of its KV."""
+    unnamed: float
+    """What nobody can release."""
+    abandoned: float
+    released: float
 
-    await soon(accounted, "the engines hold no more KV than is counted as held")
+
+async def holding(real: Real) -> Holding:
+    kinds = [await count(real, f"duet_handoffs_{kind}_total") for kind in ("unnamed", "abandoned", "released")]
+    used = {e.role.value: await usage_of(e.url) for e in (real.engines.decode, real.engines.prefill)}
+    return Holding(used, *kinds)
+
+
+async def nothing_is_held_uncounted(real: Real, before: Holding) -> Holding:
+    """Since then the engines hold no more than was counted since then: an engine in the step that ends a cut prefill
+    keeps its KV. What was counted earlier covers nothing, and what has a name is released."""
+
+    async def accounted() -> Holding | None:
+        now = await holding(real)
+        more = max(now.used[role] - before.used[role] for role in now.used)
+        counted = more < FEW + LONG * (now.unnamed - before.unnamed)
+        return now if counted and now.abandoned == now.released else None
+
+    return await soon(accounted, "the engines hold no more KV than was counted since")
+
+
+async def all_leases_are_over(real: Real) -> None:
+    """What was counted as held is no longer, in the gateway and in the engines."""
+
+    async def none_is_counted() -> bool:
+        return await count(real, "duet_handoffs_held") == 0
+
+    await soon(none_is_counted, "no KV is counted as held", within=LEASES_OVER_WITHIN)
+    await no_kv_is_held(real)
 
 
 async def nothing_runs(real: Real) -> None:

@@ -17,10 +17,12 @@ from tests.e2e.conftest import Real, gateway_over
 from tests.e2e.held import (
     FEW,
     LEASES_OVER_WITHIN,
+    all_leases_are_over,
     count,
+    holding,
     long_prompt,
     no_kv_is_held,
-    no_kv_is_held_past_its_accounting,
+    nothing_is_held_uncounted,
     nothing_runs,
     open_sockets,
     soon,
@@ -106,16 +108,18 @@ async def test_a_client_that_leaves_at_any_time_leaves_nothing(real: Real, strea
     assert (await real.client.post("/v1/completions", json=sample)).status_code == 200
     sockets, tasks = open_sockets(), len(asyncio.all_tasks())
     assert len(MOMENTS) >= 20
+    before = await holding(real)
     for moment in MOMENTS:
         body = {**sample, "prompt": long_prompt(), "max_tokens": 500, "ignore_eos": True, "stream": stream}
         client = asyncio.create_task(real.client.post("/v1/completions", json=body))
         await asyncio.sleep(moment)
         client.cancel()
         await asyncio.gather(client, return_exceptions=True)
-        await no_kv_is_held_past_its_accounting(real)
+        before = await nothing_is_held_uncounted(real, before)
         await nothing_runs(real)
 
     async def as_before() -> bool:
         return open_sockets() <= sockets + IDLE_SOCKETS and len(asyncio.all_tasks()) <= tasks
 
     await soon(as_before, f"no more than {tasks} tasks, and {sockets} sockets but for idle ones")
+    await all_leases_are_over(real)

@@ -16,8 +16,11 @@ from dataclasses import dataclass, field
 
 from common.engine import Engine
 from common.errors import EngineBroken, EngineError, EngineTimeout, EngineUnreachable
+from gateway.transport.patience import Patience
 from gateway.transport.port import Deadlines, Reply
 from tests.fakes.script import CUT, Script, Seen
+
+IDENTITY = "/duet/identity"
 
 Answer = Script | EngineError | Callable[[Seen], Script | EngineError]
 """A script, an error that is raised instead of a reply, or a function that looks at the call first."""
@@ -44,7 +47,8 @@ class Rule:
 
 @dataclass
 class FakeEngineClient:
-    """`calls` has every call, `posts` those that carry work. A call that no rule fits is an AssertionError."""
+    """`calls` has every call, `posts` those that carry work. A call that no rule fits is an AssertionError, save for
+    the identity: an engine is a stock one until a rule says who it is."""
 
     rules: list[Rule] = field(default_factory=list)
     calls: list[tuple[Engine, Seen]] = field(default_factory=list)
@@ -91,23 +95,28 @@ class FakeEngineClient:
     async def _call(self, engine: Engine, seen: Seen, deadlines: Deadlines) -> FakeReplyStream:
         self.calls.append((engine, seen))
         script = self._script(engine, seen)
+        since = _now()
         try:
             async with asyncio.timeout(deadlines.headers):
                 for part in script.before:
                     if isinstance(part, asyncio.Event):
                         await part.wait()
                     else:
-                        raise EngineUnreachable(f"engine {engine.id} cannot be reached: cut", engine=engine.id)
+                        raise EngineUnreachable(
+                            f"engine {engine.id} cannot be reached: cut", engine=engine.id, worked=True
+                        )
         except TimeoutError:
             seen.left.set()
             raise EngineTimeout(f"engine {engine.id} did not answer {seen.path}", engine=engine.id) from None
         except asyncio.CancelledError:
             seen.left.set()
             raise
-        return FakeReplyStream(engine, script, seen, deadlines.idle)
+        return FakeReplyStream(engine, script, seen, Patience(deadlines, since, _now()))
 
     def _script(self, engine: Engine, seen: Seen) -> Script:
         rule = next((rule for rule in self.rules if rule.fits(engine, seen)), None)
+        if rule is None and seen.path == IDENTITY:
+            return Script(status=404)
         assert rule is not None, f"no rule for {seen.method} {seen.path} of {engine.id}, leg {seen.leg}"
         if rule.times is not None:
             rule.times -= 1
@@ -117,38 +126,49 @@ class FakeEngineClient:
         return reply
 
 
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
 class FakeReplyStream:
-    def __init__(self, engine: Engine, script: Script, seen: Seen, idle: float) -> None:
+    def __init__(self, engine: Engine, script: Script, seen: Seen, patience: Patience) -> None:
         self._engine = engine
         self._parts = list(script.parts)
         self._seen = seen
-        self._idle = idle
+        self._patience = patience
         self.status = script.status
         self.headers: Mapping[str, str] = dict(script.headers)
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self, *, every: bool = True) -> AsyncIterator[bytes]:
         while self._parts:
             part = self._parts[0]
             if isinstance(part, asyncio.Event):
-                await self._wait(part)
+                since = _now()
+                await self._wait(part, self._patience.left(since))
+                self._patience.waited(_now() - since)
             if part is CUT or self._seen.left.is_set():
                 why = "cut" if part is CUT else "closed"
                 raise EngineBroken(f"engine {self._engine.id} broke off its reply: {why}", engine=self._engine.id)
             self._parts.pop(0)
             if isinstance(part, bytes):
+                if every:
+                    self.said()
                 yield part
         self._seen.answered.set()
 
-    async def _wait(self, gate: asyncio.Event) -> None:
+    def said(self) -> None:
+        self._patience.renew()
+
+    async def _wait(self, gate: asyncio.Event, within: float) -> None:
         """For the gate, or for a `close`, as long as the deadline allows."""
         waits = [asyncio.ensure_future(event.wait()) for event in (gate, self._seen.left)]
         try:
-            done, _ = await asyncio.wait(waits, timeout=self._idle, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(waits, timeout=max(0.0, within), return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
         if not done:
-            raise EngineTimeout(f"engine {self._engine.id} sent nothing for {self._idle:g} s", engine=self._engine.id)
+            raise EngineTimeout(f"engine {self._engine.id} {self._patience.why(_now())}", engine=self._engine.id)
 
     async def read(self) -> bytes:
         return b"".join([chunk async for chunk in self.chunks()])

@@ -42,7 +42,7 @@ class EngineServer:
         playing = asyncio.create_task(self._play(seen, writer))
         try:
             await asyncio.wait({gone, playing}, return_when=asyncio.FIRST_COMPLETED)
-            if playing.done():
+            if playing.done() and not isinstance(playing.exception(), ConnectionError):
                 return playing.result()
             seen.left.set()
             return False

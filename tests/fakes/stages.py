@@ -24,7 +24,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from common.channel import Key, Publisher, Puller, Reference, Rows
-from common.errors import DuetError
+from common.errors import BadRequest, DuetError
 from common.tasks import end
 from engines.sim.runner import serving
 from engines.sim.server import BREAK_OFF
@@ -54,6 +54,12 @@ def _frame_sound(code: int) -> Any:
 @dataclass
 class Broken(Exception):
     """The connection is broken off here."""
+
+
+class SpeakerUnknown(BadRequest):
+    """In the words of the Talker's SpeechUnsupported."""
+
+    code = "speech_unsupported"
 
 
 @dataclass
@@ -158,6 +164,8 @@ async def talker_server(talker: FakeTalker) -> AsyncIterator[FakeTalker]:
             if talker.refuses is not None:
                 status, error = talker.refuses
                 return JSONResponse({"error": error}, status)
+            if ask.get("speaker", talker.speakers[0]) not in talker.speakers:
+                return _refused(SpeakerUnknown(f"speaker is {ask['speaker']!r}", param="speaker"), 400)
             return _streaming(request, talker.events(ask, publisher), "text/event-stream")
 
         app = _app(talker.model, identity, Route("/v1/speech", speak, methods=["POST"]))

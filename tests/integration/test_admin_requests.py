@@ -88,7 +88,23 @@ async def test_a_retry_is_a_second_attempt_in_the_timeline(pair: Pair) -> None:
         ("handoff", 2),
         ("decode", 2),
     ]
-    assert record["spans"][1]["engine"] is None, "only the last attempt's engines are known"
+    assert {s["engine"] for s in record["spans"] if s["name"] == "prefill"} == {record["prefill"]}
+
+
+async def test_the_engines_of_an_earlier_attempt_are_told(world: World) -> None:
+    await world.engines()
+    first, url = await world.another()
+    assert world.decode is not None
+    pair = await world.gateway(decode=(world.decode[1], url))
+    for engine in (first, pair.decode):
+        engine.rule("drop", on="decode", times=1)
+    record = await pair.record_in("finished", (await pair.chat()).headers["x-duet-request-id"])
+    assert record["attempt"] == 3
+    tried = [s["engine"] for s in record["spans"] if s["name"] == "decode"]
+    ids = {one.removeprefix("http://") for one in (pair.decode_url, url)}
+    assert (set(tried[:2]), tried[2], len(tried)) == (ids, record["decode"], 3)
+    named = [e["engines"].get("decode") for e in record["events"] if e["engines"]]
+    assert named == tried, "each event tells which were chosen with it"
 
 
 async def test_the_feed_goes_on_at_another_replica_where_it_stopped(world: World) -> None:

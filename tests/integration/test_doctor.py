@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,9 @@ from redis.asyncio import Redis
 from cli.doctor.ask import PROBE_TEXT
 from cli.doctor.examine import examine
 from cli.doctor.finding import Check, Finding, Severity
+from common.engine import Role
 from common.ports import free_ports
+from common.registry import Announcement, Announcer
 from common.valkey import EmbeddedValkey
 from engines.sim.engine import SimEngine
 from engines.sim.runner import running
@@ -285,3 +290,20 @@ async def test_what_the_connector_must_look_up(bench: Bench) -> None:
     found = only(findings, Check.ENGINE_LOOKUP)
     assert f"127.0.0.1:{port}" in found.what
     assert [call.leg for call in bench.prefill.calls] == ["unsplit"], "nothing is parked that could not be named"
+
+
+async def test_engines_that_are_found_are_looked_at_like_those_that_are_named(bench: Bench, tmp_path: Path) -> None:
+    path = tmp_path / "engines.yaml"
+    async with AsyncExitStack() as stack:
+        prefill, decode = [await stack.enter_async_context(running(e)) for e in (bench.prefill, bench.decode)]
+        path.write_text(json.dumps({"decode": [decode]}))
+        announced = Announcement(prefill, Role.PREFILL, "a", 0.0)
+        assert bench.redis_url is not None
+        await asyncio.to_thread(Announcer(bench.redis_url, announced, prefix="found:").beat)
+        more = {"registry": True, "redis_prefix": "found:", "engines_file": str(path)}
+        found = await bench.look_at((), (), **more)
+        assert [f.what for f in found if f.severity is Severity.FAULT] == []
+        assert any(f.check is Check.TRANSFER for f in found)
+        path.write_text("decode: [")
+        (wrong,) = [f for f in await bench.look_at((), (), **more) if f.check is Check.ENGINES and "file" in f.what]
+        assert (wrong.severity, wrong.why) == (Severity.FAULT, "the gateway refuses to start")

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from httpx import URL
 
-from gateway.api.protocol import bounded
+from gateway.api.asgi import Gateway
+from gateway.api.protocol import BoundedProtocol, bounded
 from gateway.bootstrap import build
 from gateway.settings import Settings
 from tests.integration.conftest import World
@@ -37,7 +38,8 @@ async def exchange(world: World) -> AsyncIterator[Exchange]:
         redis_prefix=world.prefix,
         receive_timeout=WITHIN,
     )
-    http = bounded(max_header_bytes=4096, headers_within=WITHIN)
+    gateway = build(settings)
+    http = protocol(gateway)
 
     async def talk(*sent: bytes) -> bytes:
         reader, writer = await asyncio.open_connection(URL(url).host, URL(url).port)
@@ -50,8 +52,17 @@ async def exchange(world: World) -> AsyncIterator[Exchange]:
             writer.close()
             await asyncio.gather(writer.wait_closed(), return_exceptions=True)
 
-    async with serving(build(settings), http) as url:
+    async with serving(gateway, http) as url:
         yield talk
+
+
+def protocol(gateway: Gateway, *, headers_within: float = WITHIN) -> type[BoundedProtocol]:
+    return bounded(
+        max_header_bytes=4096,
+        headers_within=headers_within,
+        written_within=WITHIN,
+        on_stalled=gateway.metrics.stalled.inc,
+    )
 
 
 def seen(answer: bytes) -> tuple[int, str | None]:
@@ -67,6 +78,8 @@ def seen(answer: bytes) -> tuple[int, str | None]:
     [
         (b"\x16\x03\x01 this is TLS\r\n\r\n", 400, "malformed_request"),
         (b"GET /health HTTP/9.9\r\n\r\n", 400, "malformed_request"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, "malformed_request"),
+        (b"CONNECT engine:8000 HTTP/1.1\r\nhost: x\r\n\r\nabc", 405, "method_not_allowed"),
         (b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: many\r\n\r\n", 400, "malformed_request"),
         (b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip\r\n\r\n{}", 501, CODING),
         (b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501, CODING),
@@ -86,6 +99,8 @@ def seen(answer: bytes) -> tuple[int, str | None]:
         *(
             "tls",
             "version",
+            "HTTP/2",
+            "proxy",
             "length",
             "coding",
             "coding and chunks",
@@ -133,6 +148,51 @@ async def test_a_good_request_is_answered_and_the_next_on_the_same_connection_to
     one = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
     answer = await exchange(one + one.replace(b"host: x", b"host: x\r\nconnection: close"))
     assert answer.count(b"200 OK") == 2
+
+
+H2C = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
+WEBSOCKET = (
+    b"connection: keep-alive, Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
+    b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+LAST = b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize("offer", [H2C, WEBSOCKET], ids=["h2c", "websocket"])
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("cut", [10, 60, 150, 330, 10_000])
+async def test_a_body_behind_an_offer_of_another_protocol_is_read(
+    exchange: Exchange, offer: bytes, chunked: bool, cut: int
+) -> None:
+    """Some clients offer HTTP/2 with each request. What is offered need not be taken."""
+    framed = b"%x\r\n%s\r\n0\r\n\r\n" % (len(WORDS), WORDS) if chunked else WORDS
+    said = b"transfer-encoding: chunked" if chunked else b"content-length: %d" % len(WORDS)
+    sent = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n" + offer + said + b"\r\n\r\n" + framed
+    answer = await exchange((sent + LAST)[:cut], (sent + LAST)[cut:])
+    assert answer.count(b"200 OK") == 2, answer
+    assert b'"choices"' in answer
+
+
+@pytest.mark.parametrize(("path", "status"), [(b"/v1/completions", 405), (b"/v1/realtime", 404), (b"/livez", 200)])
+async def test_a_websocket_is_told_in_openais_shape_that_there_is_none(
+    exchange: Exchange, path: bytes, status: int
+) -> None:
+    answer = await exchange(b"GET " + path + b" HTTP/1.1\r\nhost: x\r\n" + WEBSOCKET + b"\r\n", LAST)
+    head, _, rest = answer.partition(b"HTTP/1.1 200 OK\r\n") if status != 200 else (answer, b"", b"")
+    assert int(head.split()[1]) == status
+    if status != 200:
+        assert seen(head)[0] == status
+        assert rest, "the connection goes on"
+
+
+async def test_many_offers_on_one_connection(exchange: Exchange) -> None:
+    one = b"GET /livez HTTP/1.1\r\nhost: x\r\n" + H2C + b"\r\n"
+    assert (await exchange(one * 300 + LAST)).count(b"200 OK") == 301
+
+
+async def test_an_offer_hides_no_endless_header(exchange: Exchange) -> None:
+    head = b"GET /health HTTP/1.1\r\nhost: x\r\n" + H2C + b"x-a: " + b"a" * 5000 + b"\r\n\r\n"
+    assert seen(await exchange(head)) == (431, "headers_too_large")
 
 
 @pytest.mark.parametrize("parts", [1, 2, 7])

@@ -26,7 +26,7 @@ READY = "Ready. To try it:"
 
 
 def command(kind: str, model: Path) -> list[str]:
-    return [sys.executable, "-m", "tests.integration.up_simulated", kind, "--model", str(model)]
+    return [sys.executable, "-m", "tests.integration.up_simulated", kind, "--device", "cpu", "--model", str(model)]
 
 
 @pytest.fixture

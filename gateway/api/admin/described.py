@@ -27,6 +27,8 @@ ENGINE: Json = {
     "fault": None,
     "draining": False,
     "leaving": False,
+    "refused": False,
+    "source": "settings",
     "models": {"qwen3-omni": 32768},
     "load": 3,
     "running_here": 2,
@@ -56,6 +58,7 @@ TOPOLOGY: Json = {
     "connector": {"name": DEFAULT, "order": "sequential", "lease_seconds": 30.0, "cancel": "refused_decode"},
     "stages": [{"id": "prefill", "name": "Thinker prefill", "engines": [_PREFILL], "routable": 1}],
     "engines": [ENGINE],
+    "sources": [{"name": "settings", "engines": 2, "fault": None}],
     "edges": [
         {
             "from": "gateway",
@@ -73,6 +76,7 @@ TOPOLOGY: Json = {
     "models": {"qwen3-omni": {"max_model_len": 32768}},
     "routable": {"prefill": True, "decode": True},
 }
+_CHOSEN: Json = {"prefill": _PREFILL, "decode": _DECODE}
 _SUMMARY: Json = {
     "id": "4f1c2a7be8d94c07b0a5c1de",
     "client_request_id": "order-17",
@@ -103,7 +107,7 @@ REQUEST: Json = {
     "usage": {"prompt_tokens": 110, "completion_tokens": 64, "total_tokens": 174},
     "timings": {"accepted": _AT, "prefilling": _AT + 0.001, "first_byte": _AT + 0.23},
     "phases": {"prefilling": 0.2, "prefilled": 0.001, "decoding": 1.9, "total": 2.1, "time_to_first_byte": 0.23},
-    "events": [{"id": "1767225600250-0", "at": _AT, "event": "admitted", "state": "accepted"}],
+    "events": [{"id": "1767225600250-0", "at": _AT, "event": "admitted", "state": "accepted", "engines": _CHOSEN}],
     "spans": [{"name": "prefill", "attempt": 1, "start": _AT + 0.001, "end": _AT + 0.2, "engine": _PREFILL}],
     "now": _AT + 60,
 }

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.lifecycle import LIVE, Event, Record, Speech
+from gateway.store.codec import ENGINES
 from gateway.store.port import EventRow
 
 OVER = frozenset({Event.COMPLETED, Event.FAILED, Event.CANCELLED, Event.EXPIRED, Event.RETRIED})
@@ -24,7 +25,7 @@ ENGINE_OF = {"prefill": "prefill", "handoff": "prefill", "decode": "decode", "ta
 
 @dataclass(slots=True)
 class Span:
-    """Epoch seconds; `end` is None while it lasts. `engine` is known of the last attempt only."""
+    """Epoch seconds; `end` is None while it lasts. `engine` is None for what none of them does."""
 
     name: str
     attempt: int
@@ -46,12 +47,14 @@ def spans(record: Record, events: Sequence[EventRow]) -> list[Span]:
     """In the order in which they began."""
     found: list[Span] = []
     attempt = 1
+    engines: dict[int, dict[str, str]] = {}
     for row in events:
         event = row.event
         if event in OVER:
             _close(found, row.at)
         if event == Event.RETRIED:
             attempt += 1
+        engines.setdefault(attempt, {}).update(row.engines)
         if event in ("admitted", Event.RETRIED):
             found.append(Span("queue", attempt, row.at))
         elif event == Event.PREFILL_SENT:
@@ -71,9 +74,10 @@ def spans(record: Record, events: Sequence[EventRow]) -> list[Span]:
         elif event in SOUND_OVER:
             _close(found, row.at, "talker", "code2wav")
     _split_at_first_byte(record, found)
+    last = {name: id_ for name in ENGINES if (id_ := getattr(record, name)) is not None}
+    engines[record.attempt] = last
     for span in found:
-        if span.attempt == record.attempt and (name := ENGINE_OF.get(span.name)) is not None:
-            span.engine = getattr(record, name)
+        span.engine = engines.get(span.attempt, {}).get(ENGINE_OF.get(span.name, ""))
     return sorted(found, key=lambda s: s.start)
 
 

@@ -43,6 +43,10 @@ async def topology(services: Served) -> dict[str, Any]:
         },
         "stages": _stages(members),
         "engines": await engine_views(services, members),
+        "sources": [
+            {"name": asked.source.name, "engines": len(asked.found), "fault": asked.fault}
+            for asked in services.discovery.asked
+        ],
         "edges": _edges(counted, members),
         "window_seconds": round(counted.window, 3),
         "models": {name: {"max_model_len": length} for name, length in fleet.models().items()},
@@ -62,6 +66,8 @@ def engine_view(member: Member, gauges: Gauges, now: float, lease: float) -> dic
     return {
         **member_view(member),
         "leaving": member.leaving,
+        "refused": member.refused,
+        "source": member.source,
         "running_here": member.local,
         "breaker": member.breaker.state(now).value,
         "kv": {
@@ -70,7 +76,7 @@ def engine_view(member: Member, gauges: Gauges, now: float, lease: float) -> dic
         },
         "running": gauges.running,
         "waiting": gauges.waiting,
-        "identity": gauges.identity,
+        "identity": member.identity,
     }
 
 

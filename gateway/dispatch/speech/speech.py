@@ -181,7 +181,7 @@ class Speech:
     def _take(self, role: Role, engine: Engine) -> None:
         self._engines[role] = engine
         until = self._parts.clock.now() + self._parts.load_ttl
-        self._parts.fleet.enter(engine.id)
+        self._parts.fleet.enter(engine.id, self._journal.record.id)
         self._journal.enter(Load(engine.id, self._journal.record.id, until))
 
     def _leave(self, role: Role) -> None:

@@ -7,6 +7,8 @@
 --
 -- Returns {outcome, version, state}.
 
+-- Fields that an event tells, too: the record has only the last attempt's.
+local ENGINES = {prefill = true, decode = true, talker = true, code2wav = true}
 local seen = redis.call('HMGET', KEYS[1], 'version', 'state', 'op:1')
 if seen[1] then
   return {seen[3] == ARGV[1] and 'dup' or 'conflict', tonumber(seen[1]), seen[2]}
@@ -16,7 +18,14 @@ for i = 6, #ARGV do
   fields[#fields + 1] = ARGV[i]
 end
 redis.call('HSET', KEYS[1], unpack(fields))
-redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[5], '*', 'event', 'admitted', 'state', ARGV[2], 'at', ARGV[3])
+local row = {'event', 'admitted', 'state', ARGV[2], 'at', ARGV[3]}
+for i = 6, #ARGV, 2 do
+  if ENGINES[ARGV[i]] then
+    row[#row + 1] = ARGV[i]
+    row[#row + 1] = ARGV[i + 1]
+  end
+end
+redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[5], '*', unpack(row))
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
 redis.call('PEXPIRE', KEYS[2], ARGV[4])
 return {'ok', 1, ARGV[2]}

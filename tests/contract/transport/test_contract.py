@@ -98,6 +98,7 @@ async def test_a_connection_that_breaks_before_the_headers_is_unreachable(bench:
     with pytest.raises(EngineUnreachable) as caught:
         await post(bench)
     assert caught.value.engine == bench.engine.id
+    assert caught.value.worked, "the engine may have done it"
     assert len(bench.seen()) == 1, "work is never sent twice"
 
 
@@ -105,6 +106,7 @@ async def test_an_engine_that_is_not_there_is_unreachable(bench: Bench) -> None:
     with pytest.raises(EngineUnreachable) as caught:
         await bench.client.post(bench.closed, PATH, b"{}", headers={}, deadlines=PATIENT)
     assert caught.value.engine == bench.closed.id
+    assert not caught.value.worked
     with pytest.raises(EngineUnreachable):
         await bench.client.get(bench.closed, "/health", timeout=ENOUGH)
 
@@ -139,6 +141,77 @@ async def test_the_idle_deadline_is_for_each_wait_not_for_all(bench: Bench) -> N
         gate.set()
         assert await anext(chunks) == b"x"
     assert [chunk async for chunk in chunks] == []
+
+
+async def test_before_the_first_content_idle_does_not_count(bench: Bench) -> None:
+    """A long prompt in front of the first token is no idle engine, though its headers are there."""
+    gate = asyncio.Event()
+    bench.play(Script([gate, b"first", asyncio.Event()]))
+    reply = await post(bench, deadlines=Deadlines(connect=ENOUGH, headers=ENOUGH, idle=SOON, first=ENOUGH))
+    chunks = reply.chunks(every=False)
+    waiting = asyncio.ensure_future(anext(chunks))
+    await asyncio.sleep(4 * SOON)
+    gate.set()
+    assert await waiting == b"first"
+    reply.said()
+    with pytest.raises(EngineTimeout, match=f"sent nothing for {SOON:g} s"):
+        await anext(chunks)
+    reply.close()
+
+
+@pytest.mark.parametrize("headers", [0, 1], ids=["early headers", "late headers"])
+async def test_the_first_content_is_awaited_from_the_request_on(bench: Bench, headers: int) -> None:
+    gate = asyncio.Event()
+    bench.play(Script([asyncio.Event()], before=[gate][:headers]))
+    asyncio.get_running_loop().call_later(3 * SOON, gate.set)
+    began = asyncio.get_running_loop().time()
+    reply = await post(bench, deadlines=Deadlines(connect=ENOUGH, headers=ENOUGH, idle=ENOUGH, first=4 * SOON))
+    with pytest.raises(EngineTimeout, match=f"no first token within {4 * SOON:g} s"):
+        await anext(reply.chunks(every=False))
+    assert asyncio.get_running_loop().time() - began < ENOUGH
+    reply.close()
+
+
+@pytest.mark.parametrize("first", [None, SOON * 8])
+async def test_what_has_no_content_moves_no_deadline_on(bench: Bench, first: float | None) -> None:
+    gates = [asyncio.Event() for _ in range(1000)]
+    bench.play(Script([part for gate in gates for part in (gate, b": ping\n\n")]))
+    for n, gate in enumerate(gates):
+        asyncio.get_running_loop().call_later(n * SOON, gate.set)
+    reply = await post(bench, deadlines=Deadlines(connect=ENOUGH, headers=ENOUGH, idle=SOON * 8, first=first))
+    seen: list[bytes] = []
+
+    async def read() -> None:
+        async for chunk in reply.chunks(every=False):
+            seen.append(chunk)
+
+    with pytest.raises(EngineTimeout):
+        await read()
+    assert 0 < len(seen) < len(gates)
+    reply.close()
+
+
+async def test_a_slow_reader_is_no_idle_engine(bench: Bench) -> None:
+    gate = asyncio.Event()
+    bench.play(Script([b"one", gate, b"two"]))
+    reply = await post(bench, deadlines=Deadlines(connect=ENOUGH, headers=ENOUGH, idle=2 * SOON))
+    chunks = reply.chunks(every=False)
+    assert await anext(chunks) == b"one"
+    reply.said()
+    await asyncio.sleep(4 * SOON)  # the reader's own time
+    asyncio.get_running_loop().call_soon(gate.set)
+    assert await anext(chunks) == b"two"
+
+
+async def test_a_whole_reply_has_a_deadline_however_it_drips(bench: Bench) -> None:
+    gates = [asyncio.Event() for _ in range(1000)]
+    bench.play(Script([part for gate in gates for part in (gate, b"x")]))
+    for n, gate in enumerate(gates):
+        asyncio.get_running_loop().call_later(n * SOON, gate.set)
+    reply = await post(bench, deadlines=Deadlines(connect=ENOUGH, headers=ENOUGH, idle=ENOUGH, whole=6 * SOON))
+    with pytest.raises(EngineTimeout, match="no whole reply"):
+        await reply.read()
+    reply.close()
 
 
 async def test_close_ends_a_call_and_the_engine_sees_it(bench: Bench) -> None:

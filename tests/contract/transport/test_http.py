@@ -115,6 +115,44 @@ async def test_connections_to_an_engine_can_be_bounded(server: EngineServer) -> 
     await client.aclose()
 
 
+async def test_time_to_connect_is_not_taken_from_the_headers(server: EngineServer) -> None:
+    """Nor added to it: each deadline has its own beginning."""
+    client = HttpEngineClient(per_engine=1)
+    await client.start()
+    server.play = lambda seen: Script([b"x", asyncio.Event()])
+    held = await client.post(Engine.at(server.url, Role.PREFILL), PATH, b"{}", headers={}, deadlines=PATIENT)
+    server.play = lambda seen: Script(before=[asyncio.Event()])
+    began = asyncio.get_running_loop().time()
+    call = asyncio.create_task(ask(client, server.url, deadlines=Deadlines(ENOUGH, 2 * SOON, ENOUGH)))
+    await asyncio.sleep(6 * SOON)
+    assert not call.done(), "it has no connection yet"
+    held.close()
+    with pytest.raises(EngineTimeout, match="did not answer"):
+        await call
+    assert asyncio.get_running_loop().time() - began < ENOUGH, "the time to connect is not added"
+    await client.aclose()
+
+
+@pytest.mark.parametrize(
+    "rest", [b"zz\r\n", b"3\r\nfour\r\n", b"-1\r\n", b"\r\n", b"ffffffffffffffffffff\r\n"], ids=repr
+)
+async def test_a_broken_chunk_is_noticed_though_the_connection_stays(client: HttpEngineClient, rest: bytes) -> None:
+    """At once, not when the deadline is over."""
+    over = threading.Event()
+
+    def corrupt(c: socket.socket) -> None:
+        c.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n" + rest)
+        over.wait(10 * ENOUGH)
+
+    with threaded(corrupt) as url:
+        try:
+            async with asyncio.timeout(ENOUGH):
+                with pytest.raises(EngineBroken):
+                    await ask(client, url, deadlines=Deadlines(ENOUGH, ENOUGH, 10 * ENOUGH))
+        finally:
+            over.set()
+
+
 async def test_environments_proxies_are_not_used(
     client: HttpEngineClient, server: EngineServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +214,32 @@ async def test_work_that_may_have_begun_is_not_sent_again(client: HttpEngineClie
     with pytest.raises(EngineUnreachable):
         await ask(client, server.url)
     assert len(server.calls) == 2
+
+
+async def test_a_dead_connection_in_the_pool_is_no_engine_that_may_have_worked(client: HttpEngineClient) -> None:
+    """It was looked at and not used; the new one was refused. So no engine has seen the request."""
+
+    def answer_and_close(c: socket.socket) -> None:
+        c.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+        over.wait(ENOUGH)
+
+    over = threading.Event()
+    with threaded(answer_and_close) as url:
+        assert await ask(client, url) == b"ok"
+        over.set()
+        time.sleep(3 * SOON)  # noqa: ASYNC251 - the loop must not run here
+    with pytest.raises(EngineUnreachable) as caught:
+        await ask(client, url)
+    assert not caught.value.worked
+
+
+async def test_a_whole_reply_is_bounded(
+    client: HttpEngineClient, server: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "MAX_WHOLE", 2**20)
+    server.play = lambda seen: Script([b"x" * 2**18] * 10**6)
+    with pytest.raises(EngineBroken, match="more than 1048576 bytes"):
+        await ask(client, server.url)
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])

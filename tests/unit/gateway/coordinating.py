@@ -92,6 +92,8 @@ class Rig:
     share: float = 0.2
     floor: int = 20
     idle: float = 5.0
+    first_token: float = 5.0
+    admission: float = 5.0
     engines: Sequence[Engine] = (PREFILL, DECODE)
     clock: FakeClock = field(default_factory=FakeClock)
     client: FakeEngineClient = field(default_factory=FakeEngineClient)
@@ -125,13 +127,16 @@ class Rig:
             clock=self.clock,
             ids=RandomIds(),
             metrics=self.metrics,
-            deadlines=LegDeadlines.of(connect=5, prefill=5, first_token=5, idle=self.idle, unary=5),
+            deadlines=LegDeadlines.of(
+                connect=5, headers=5, prefill=5, first_token=self.first_token, idle=self.idle, unary=5
+            ),
             policies=self.policies,
             pulse=self.pulse,
             budget=RetryBudget(share=self.share, floor=self.floor),
             replica="replica-1",
             load_ttl=600,
             refuse_unsplit=self.refuse_unsplit,
+            admission=self.admission,
         )
 
     async def ask(self, request_id: str = "r1", sink: KeptSink | None = None, **fields: Any) -> KeptSink:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from common.engine import Role
+from common.engine import Engine, Role
 from common.errors import DuetError, Forbidden, Unauthorized
 from gateway.api.admin.requests import bare_id
 from gateway.api.admin.timeline import spans
@@ -18,31 +19,56 @@ from gateway.store.port import EventRow
 from tests.contract.store.samples import DECODE, PREFILL, START, new_record
 
 THINKER = {"role": "prefill", "model": "m", "connector": "NixlConnector", "block_size": 16, "vllm_version": "0.32.0"}
+THINKER |= {"stage": "thinker", "tensor_parallel_size": 1}
+P1, P2 = (Engine.at(f"http://p:{port}", Role.PREFILL) for port in (1, 2))
+D1 = Engine.at("http://d:1", Role.DECODE)
 
 
 @pytest.mark.parametrize(
     ("mine", "said"),
     [
         ({}, None),
-        ({"block_size": 32}, "block_size: it has 32, prefill engine p:1 has 16; expected the same"),
+        ({"block_size": 32}, "block_size differs: prefill p:1 has 16, decode d:1 has 32; set the same on both"),
+        ({"tensor_parallel_size": 2}, "tensor_parallel_size differs: prefill p:1 has 1, decode d:1 has 2"),
         ({"connector": "MooncakeConnector"}, "connector"),
         ({"vllm_version": "0.31.0"}, "vllm_version"),
         ({"revision": "abc"}, None),
         ({"model": "another", "block_size": 32}, None),
         ({"role": "prefill"}, "role: it says that it is 'prefill'; asked for was 'decode'"),
         ({"role": "both"}, None),
+        ({"stage": "talker"}, "stage: it says that it is a 'talker'; asked for was a 'thinker'"),
     ],
 )
 def test_who_fits(mine: dict[str, Any], said: str | None) -> None:
     """What one side does not tell is not compared, nor engines of another model."""
-    wrong = misfit(Role.DECODE, {**THINKER, "role": "decode", **mine}, {"p:1": (Role.PREFILL, THINKER)})
+    wrong = misfit(D1, {**THINKER, "role": "decode", **mine}, {"p:1": (P1, THINKER)})
     assert (wrong is None) is (said is None)
     assert said is None or said in (wrong or "")
 
 
 def test_a_talker_exchanges_no_kv() -> None:
-    other = {"d:1": (Role.DECODE, THINKER)}
-    assert misfit(Role.TALKER, {"model": "m", "block_size": 64}, other) is None
+    other = {"d:1": (D1, THINKER)}
+    assert misfit(Engine.at("http://t:1", Role.TALKER), {"model": "m", "block_size": 64}, other) is None
+
+
+def test_two_that_stand_in_for_each_other_are_alike() -> None:
+    other = {"p:1": (P1, THINKER)}
+    assert misfit(P2, {**THINKER}, other) is None
+    wrong = misfit(P2, {**THINKER, "block_size": 32}, other)
+    assert wrong is not None
+    assert wrong.startswith("block_size differs: prefill p:1 has 16, prefill p:2 has 32")
+
+
+def test_a_stranger_must_be_of_a_model_that_its_partners_serve() -> None:
+    other = {"p:1": (P1, THINKER), "p:2": (P2, {**THINKER, "model": "second"})}
+    alien = {**THINKER, "role": "decode", "model": "alien"}
+    assert misfit(D1, alien, other) is None, "whoever names it may serve a further model"
+    wrong = misfit(D1, alien, other, stranger=True)
+    assert wrong is not None
+    assert "model differs: decode d:1 has 'alien', and of its partners p:1 has 'm'" in wrong
+    assert misfit(D1, {**alien, "model": "second"}, other, stranger=True) is None
+    assert misfit(D1, alien, {}, stranger=True) is None, "it is the first"
+    assert misfit(D1, alien, {"p:1": (P1, {})}, stranger=True) is None, "a stock engine tells no model"
 
 
 def test_a_declaration_is_held_against_what_is_known() -> None:
@@ -132,6 +158,25 @@ def test_a_spoken_request_has_five_spans() -> None:
     ]
     engines = {s.name: s.engine for s in spans(record, rows(*life))}
     assert (engines["talker"], engines["code2wav"], engines["queue"]) == ("t:1", "c:1", None)
+
+
+def test_each_attempt_has_the_engines_that_were_chosen_for_it() -> None:
+    record = new_record(state=State.FINISHED, attempt=2, prefill="p:2", decode="d:2")
+    told = [
+        ("admitted", {"prefill": "p:1", "decode": "d:1"}),
+        (Event.PREFILL_SENT, {}),
+        (Event.RETRIED, {"prefill": "p:2", "decode": "d:2"}),
+        (Event.PREFILL_SENT, {}),
+    ]
+    life = [EventRow(f"1-{n}", START + n, event, State.PREFILLING, its) for n, (event, its) in enumerate(told)]
+    assert [(s.name, s.engine) for s in spans(record, life)] == [
+        ("queue", None),
+        ("prefill", "p:1"),
+        ("queue", None),
+        ("prefill", "p:2"),
+    ]
+    older = [replace(row, engines={}) for row in life]
+    assert [s.engine for s in spans(record, older)] == [None, None, None, "p:2"], "an older gateway wrote them"
 
 
 def test_what_runs_has_no_end() -> None:

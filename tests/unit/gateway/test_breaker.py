@@ -41,7 +41,7 @@ def test_half_open_lets_one_try_and_a_success_closes_it() -> None:
     breaker = opened()
     assert breaker.state(2.0) is HALF_OPEN
     assert breaker.lets_through(2.0)
-    breaker.sent(2.0)
+    breaker.sent("r1", 2.0)
     assert not breaker.lets_through(2.0), "one at a time"
     breaker.succeeded(2.5)
     assert breaker.state(2.5) is CLOSED
@@ -56,18 +56,34 @@ def test_a_failed_trial_waits_longer_each_time_up_to_a_bound() -> None:
         while not breaker.lets_through(now):
             now += 0.5
         waits.append(now - start)
-        breaker.sent(now)
+        breaker.sent("r1", now)
         breaker.failed(now)
-        breaker.ended()
+        breaker.ended("r1")
     assert waits == [2.0, 4.0, 8.0, 8.0, 8.0]
     assert max(waits) == 2.0 * LONGEST
 
 
 def test_a_trial_that_told_nothing_makes_room_for_the_next() -> None:
     breaker = opened()
-    breaker.sent(2.0)
-    breaker.ended()
+    breaker.sent("r1", 2.0)
+    breaker.ended("r1")
     assert breaker.lets_through(2.0)
+
+
+def test_only_the_trials_own_end_makes_room_for_the_next() -> None:
+    """Requests from before the breaker opened end meanwhile, well or not: the trial still runs."""
+    breaker = opened()
+    breaker.sent("trial", 2.0)
+    breaker.ended("older")
+    assert not breaker.lets_through(2.0)
+    breaker.failed(2.1)  # an older one again: open for longer, and then half-open
+    breaker.ended("older")
+    assert not breaker.lets_through(6.2), "one at a time, also after the next pause"
+    breaker.sent("beside", 6.2)  # where every engine is out, requests go all the same
+    breaker.ended("beside")
+    assert not breaker.lets_through(6.2)
+    breaker.ended("trial")
+    assert breaker.lets_through(6.2)
 
 
 def test_an_engine_that_was_away_and_is_back_is_tried_at_once() -> None:
@@ -86,8 +102,10 @@ def test_whatever_happens_it_lets_somebody_through_in_the_end(steps: list[str]) 
         if step == "wait":
             now += 1.0
         elif step == "ended":
-            breaker.ended()
+            breaker.ended("r1")
+        elif step == "sent":
+            breaker.sent("r1", now)
         else:
             getattr(breaker, step)(now)
-    breaker.ended()
+    breaker.ended("r1")
     assert breaker.lets_through(now + 2.0 * LONGEST)

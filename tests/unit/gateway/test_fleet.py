@@ -147,14 +147,14 @@ async def test_load_is_what_all_replicas_have_and_nothing_twice() -> None:
     others = [Load(P.id, f"other-{n}", rig.clock.now() + 60) for n in range(3)]
     await rig.store.apply([], free=[])
     rig.store._loads[P.id] = {load.request_id: load.expires_at for load in others}
-    rig.fleet.enter(P.id)  # ours, and not in the store yet
+    rig.fleet.enter(P.id, "r1")  # ours, and not in the store yet
     await rig.fleet.look_at_load()
     member = rig.fleet.members[P.id]
     assert member.load == 3
-    rig.fleet.enter(P.id)
+    rig.fleet.enter(P.id, "r1")
     assert member.load == 4, "what came since the look is added"
-    rig.fleet.leave(P.id)
-    rig.fleet.leave(P.id)
+    rig.fleet.leave(P.id, "r1")
+    rig.fleet.leave(P.id, "r1")
     assert member.load == 2
     rig.store.available = False
     await rig.fleet.look_at_load()
@@ -234,11 +234,13 @@ async def test_a_talker_that_names_no_voices_is_not_up(reply: Script) -> None:
     assert "no speakers" in (rig.fleet.members[T.id].fault or "")
 
 
-async def test_without_speech_nobody_is_asked_who_it_is() -> None:
+async def test_without_speech_it_does_not_matter_where_an_engine_tells_a_talker() -> None:
     rig = Rig()
     rig.well()
+    tells(rig, P, json_reply({"channel": "duet+ipc:///rows", "role": "prefill"}))
     await rig.check()
-    assert {seen.path for _, seen in rig.client.calls} == {"/health", "/v1/models"}
+    member = rig.fleet.members[P.id]
+    assert (member.up, member.engine.channel, dict(member.known)["role"]) == (True, None, "prefill")
 
 
 async def test_a_talkers_name_is_no_model() -> None:

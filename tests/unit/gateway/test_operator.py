@@ -9,6 +9,8 @@ import pytest
 from common.connectors import DEFAULT, connector
 from common.engine import Engine, Role
 from common.errors import BadRequest, ConfigurationError, Conflict, EngineNotFound, EngineUnreachable, StoreUnavailable
+from gateway.discovery import Discovery, Static
+from gateway.discovery.registered import Registered
 from gateway.fleet import Looker, Operator, Reporter
 from gateway.fleet.gauges import FRESH
 from gateway.store.port import Order
@@ -32,12 +34,16 @@ class Rig(FleetRig):
     def __init__(self, *engines: Engine) -> None:
         super().__init__(*engines)
         self.looker = Looker(self.client, self.clock)
-        self.operator = self.another(self.fleet, engines or (P, D))
+        self.discovery = Discovery([Static(engines or (P, D)), self.registry()], interval=3600)
+        self.operator = self.another(self.fleet)
 
-    def another(self, fleet: Any, engines: Any) -> Operator:
+    def registry(self) -> Registered:
+        return Registered(self.store, connector(DEFAULT), self.clock)
+
+    def another(self, fleet: Any) -> Operator:
         return Operator(
             fleet,
-            engines,
+            self.discovery,
             store=self.store,
             connector=connector(DEFAULT),
             looker=self.looker,
@@ -81,18 +87,31 @@ async def test_an_order_that_cannot_be_read_hides_no_other(text: str, caplog: py
     assert "odd:1" in caplog.text
 
 
+async def test_an_engine_that_left_is_in_no_metric() -> None:
+    """Engines that come and go under new names must not gather there."""
+    rig = Rig()
+    for _ in range(9):
+        rig.fleet.failed(D.id, "it failed")
+    await rig.fleet.look_at_load()
+    metrics = rig.fleet._metrics
+    assert D.id.encode() in metrics.exposition()
+    await rig.operator.remove(D.id)
+    assert D.id.encode() not in metrics.exposition()
+    assert P.id.encode() in metrics.exposition()
+
+
 async def test_an_engine_that_works_leaves_when_it_is_done() -> None:
     rig = Rig()
-    rig.fleet.enter(D.id)
-    rig.fleet.enter(D.id)
+    rig.fleet.enter(D.id, "r1")
+    rig.fleet.enter(D.id, "r1")
     await rig.operator.remove(D.id)
     assert rig.fleet.members[D.id].leaving
     assert not rig.fleet.routable(Role.DECODE)
     with pytest.raises(EngineNotFound, match="is not of the fleet"):
         await rig.operator.drain(D.id, on=True)
-    rig.fleet.leave(D.id)
+    rig.fleet.leave(D.id, "r1")
     assert D.id in rig.fleet.members
-    rig.fleet.leave(D.id)
+    rig.fleet.leave(D.id, "r1")
     assert D.id not in rig.fleet.members
     rig.fleet.succeeded(D.id)
     rig.fleet.failed(D.id, "late")
@@ -104,12 +123,12 @@ async def test_an_engine_that_is_added_back_while_it_leaves_stays() -> None:
     rig = Rig()
     rig.says(D.id)
     rig.says(P.id)
-    rig.fleet.enter(D.id)
+    rig.fleet.enter(D.id, "r1")
     member = rig.fleet.members[D.id]
     await rig.operator.remove(D.id)
     assert await rig.operator.add(D.url, Role.DECODE) is member
     assert not member.leaving
-    rig.fleet.leave(D.id)
+    rig.fleet.leave(D.id, "r1")
     assert rig.fleet.members[D.id] is member
     assert await rig.told() == ["engine_removed", "engine_added"]
 
@@ -120,7 +139,8 @@ async def test_a_newcomer_that_does_not_fit_is_refused_and_nothing_changes() -> 
     rig.says(D.id)
     rig.says(NEW_ID, model="m", block_size=32, role="decode")
     rig.fleet.members[P.id].up = True
-    with pytest.raises(Conflict, match=f"block_size: it has 32, prefill engine {P.id} has 16"):
+    rig.fleet.members[P.id].identity = {"model": "m", "block_size": 16}
+    with pytest.raises(Conflict, match=f"block_size differs: prefill {P.id} has 16, decode {NEW_ID} has 32"):
         await rig.operator.add(NEW, Role.DECODE)
     with pytest.raises(Conflict, match="model: declared as 'x', but by its own word it is 'm'"):
         await rig.operator.add(NEW, Role.DECODE, {"model": "x"})
@@ -164,30 +184,23 @@ async def test_what_engines_tell_is_asked_once_a_second_and_only_of_those_that_a
     seen = await rig.looker.look(rig.fleet.members.values())
     gauges = seen[P.id]
     assert (gauges.kv_usage, gauges.running, gauges.waiting) == (0.5, 5, None)
-    assert gauges.identity == {"model": "m"}
     assert seen[D.id].kv_usage is None
     await rig.looker.look([rig.fleet.members[D.id]])
     await rig.looker.look(rig.fleet.members.values())
     assert [call.path for _, call in rig.client.calls].count("/metrics") == 1
     rig.clock.advance(FRESH)
     await rig.looker.look(rig.fleet.members.values())
-    paths = [call.path for _, call in rig.client.calls]
-    assert (paths.count("/metrics"), paths.count("/duet/identity")) == (2, 1)
-    rig.fleet.members[P.id].lose()
-    rig.clock.advance(FRESH)
-    await rig.looker.look(rig.fleet.members.values())
-    assert [call.path for _, call in rig.client.calls].count("/duet/identity") == 2, "it may be another by now"
+    assert [call.path for _, call in rig.client.calls].count("/metrics") == 2
 
 
 async def test_an_engine_that_tells_nothing_of_itself_is_shown_all_the_same() -> None:
     rig = Rig()
-    for path in ("/metrics", "/duet/identity"):
-        rig.client.on(path, engine=P.id, reply=EngineUnreachable("gone", engine=P.id))
-        rig.client.on(path, engine=D.id, reply=Script([b"<html>"]))
+    rig.client.on("/metrics", engine=P.id, reply=EngineUnreachable("gone", engine=P.id))
+    rig.client.on("/metrics", engine=D.id, reply=Script([b"<html>"]))
     for member in rig.fleet.members.values():
         member.up = True
     for gauges in (await rig.looker.look(rig.fleet.members.values())).values():
-        assert (gauges.kv_usage, gauges.running, gauges.identity) == (None, None, None)
+        assert (gauges.kv_usage, gauges.running) == (None, None)
 
 
 async def test_the_feed_is_told_each_change_once() -> None:
@@ -207,7 +220,7 @@ async def test_the_feed_is_told_each_change_once() -> None:
         rig.fleet.failed(P.id, "no")
     await reporter.look()
     rig.clock.advance(60)
-    rig.fleet.enter(P.id)
+    rig.fleet.enter(P.id, "r1")
     rig.fleet.succeeded(P.id)
     await reporter.look()
     assert (await rig.told())[2:] == ["engine_up", "breaker_open", "breaker_closed"]

@@ -19,7 +19,7 @@ from gateway.wire.limits import CHECKS
 from gateway.wire.parts import MEDIA_KEYS, TEXT_TYPES
 from gateway.wire.request import CHAT, COMPLETIONS
 from tests.unit.wire.bodies import ENDPOINTS, body_of, request_of
-from tests.unit.wire.test_identity import DOWNLOADED
+from tests.unit.wire.test_identity import BESIDE_NULLS, DOWNLOADED, asked
 
 pytest.importorskip("vllm", reason="vLLM is not installed")
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
@@ -312,10 +312,11 @@ def test_the_gateway_refuses_no_field_that_vllm_takes(data: st.DataObject, endpo
             vllm_request(endpoint, decode_body(request, None, None))
 
 
-@pytest.mark.parametrize("part", DOWNLOADED, ids=json.dumps)
+@pytest.mark.parametrize("part", DOWNLOADED + BESIDE_NULLS, ids=json.dumps)
 def test_a_part_means_the_same_with_a_name_as_without(part: dict[str, Any]) -> None:
     from vllm.renderers.chat_utils import _parse_chat_message_content_mm_part as read
 
     kind, url = read(part)
     same = {"input_image": "image_url"}  # vLLM treats the two alike from there on
-    assert read({**part, "uuid": "r1-0"}) == (same.get(kind, kind), url)
+    (named,) = asked(part)
+    assert read(named) == (same.get(kind, kind), url)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.wire import decode_body, parse, prefill_body
 from gateway.wire.identity import URL_KEYS, with_identities
+from gateway.wire.parts import MEDIA_KEYS
 from gateway.wire.request import CHAT, COMPLETIONS
 from tests.unit.wire.bodies import body_of, json_values
 
@@ -22,6 +23,13 @@ DOWNLOADED: list[dict[str, Any]] = [
     {"image_url": HTTP},
     {"type": "input_image", "image_url": HTTP, "detail": "auto"},
     {"type": "image_url", "image_url": {"url": "file:///shared/a.png"}, "uuid": None},
+]
+BESIDE_NULLS: list[dict[str, Any]] = [
+    *({"type": key, key: {"url": HTTP}, **dict.fromkeys(MEDIA_KEYS - {key}), "text": None} for key in sorted(URL_KEYS)),
+    {"type": "input_image", "image_url": HTTP, "detail": "auto", "audio_url": None, "image_pil": None, "uuid": None},
+    {"image_pil": None, "type": "image_url", "image_url": {"url": HTTP}},
+    {"type": None, "image_url": {"url": HTTP}, "audio_url": None},
+    {"image_url": {"url": HTTP}, "video_url": None},
 ]
 LEFT_ALONE: list[Any] = [
     "text",
@@ -58,6 +66,14 @@ def asked(*parts: Any, request_id: str = "r1") -> list[Any]:
 @pytest.mark.parametrize("part", DOWNLOADED, ids=json.dumps)
 def test_what_each_engine_downloads_has_a_name(part: dict[str, Any]) -> None:
     assert asked({"type": "text", "text": "look"}, part)[1] == {**part, "uuid": "r1-0"}
+
+
+@pytest.mark.parametrize("part", BESIDE_NULLS, ids=json.dumps)
+def test_null_is_no_media_beside_what_is_downloaded(part: dict[str, Any]) -> None:
+    (named,) = asked(part)
+    assert named["uuid"] == "r1-0"
+    kept = {key: value for key, value in part.items() if value is not None or key not in MEDIA_KEYS}
+    assert named == {**(kept if part.get("type") else part), "uuid": "r1-0"}
 
 
 @pytest.mark.parametrize("part", LEFT_ALONE, ids=json.dumps)

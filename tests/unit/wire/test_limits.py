@@ -28,10 +28,15 @@ WRONG: list[tuple[str, str, Any]] = [
     (COMPLETIONS, "logprobs", []),
     (CHAT, "n", "many"),
     (CHAT, "max_tokens", 1.5),
+    (CHAT, "max_tokens", "9" * 5000),
     (CHAT, "max_completion_tokens", [5]),
     (CHAT, "min_tokens", {}),
     (CHAT, "ignore_eos", "perhaps"),
     (CHAT, "allowed_token_ids", 7),
+    (CHAT, "logprob_token_ids", "7"),
+    (COMPLETIONS, "logprob_token_ids", [1.5]),
+    (CHAT, "top_logprobs", "3"),
+    (CHAT, "return_prompt_text", "perhaps"),
 ]
 RIGHT: list[tuple[str, str, Any]] = [
     (CHAT, "stop", None),
@@ -45,6 +50,9 @@ RIGHT: list[tuple[str, str, Any]] = [
     (CHAT, "max_tokens", "5"),
     (CHAT, "ignore_eos", 1),
     (CHAT, "n", 2.0),
+    (CHAT, "logprob_token_ids", [1, "2", 3.0]),
+    (CHAT, "top_logprobs", 3),
+    (CHAT, "return_prompt_text", "yes"),
 ]
 
 

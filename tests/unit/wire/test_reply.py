@@ -55,6 +55,7 @@ def test_every_other_field_stays_the_bytes_that_came(extra: dict[str, Any], asci
         (b"", "no completion"),
         (b'{"choices":[{"finish_reason":"sto', "no completion"),
         (b"[]", "no completion"),
+        (b'{"choices":[{"text":"\xff\xfe"}]}', "no completion"),
         (b'{"choices":3}', "no completion"),
         (b'{"choices":[{"finish_reason":3}]}', "no completion"),
         (b'{"choices":[{}],"usage":[]}', "no completion"),

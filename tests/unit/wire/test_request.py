@@ -76,6 +76,11 @@ def test_no_json_object(endpoint: str, body: bytes, message: str) -> None:
         ({"stream": True, "stream_options": 3}, "stream_options", "stream_options is 3; expected an object"),
         ({"stream": True, "stream_options": []}, "stream_options", r"stream_options is \[\]; expected an object"),
         (
+            {"stream": True, "stream_options": {"continuous_usage_stats": [1]}},
+            "stream_options.continuous_usage_stats",
+            r"stream_options.continuous_usage_stats is \[1\]; expected true or false",
+        ),
+        (
             {"stream": True, "stream_options": {"include_usage": "yes"}},
             "stream_options.include_usage",
             'stream_options.include_usage is "yes"; expected true or false',

@@ -220,7 +220,6 @@ def test_a_failed_end_is_an_error(reason: str) -> None:
     "odd",
     [
         b'data: "error"\n\n',
-        b'data: {"error": \n\n',
         b'data: {"choices": "error"}\n\n',
         b'data: {"choices": [{"finish_reason": 3}], "x": "error"}\n\n',
         b'data: {"error": null, "choices": []}\n\n',
@@ -230,13 +229,73 @@ def test_a_failed_end_is_an_error(reason: str) -> None:
         b': "error"\n\n',
         b'{"error": 1}\n\n',
         b"\n\n",
-        b'data: {"x":"\xff\xfe","y":"error"}\n\n',
+        b"data:\n\n",
+        b"data: 5\n\n",
     ],
 )
 def test_what_is_not_understood_is_passed_on(odd: bytes) -> None:
     stream, out = fed([odd])
     assert out == odd
     assert stream.error is None
+
+
+@pytest.mark.parametrize(
+    "corrupt",
+    [
+        b'{"error": ',
+        b'{"choices": [{"delta": {"content": "half',
+        b'{"choices": [{"delta": {"content": "a"}, "finish_reason": tru}]}',
+        b'{"choices": [{"delta": {"content": 3}}]} 3}',
+        b'{"choices": 7, "x": nul}',
+        b"ping",
+        b'{"x":"\xff\xfe","y":"error"}',
+        b"[" * 100_000,
+    ],
+    ids=lambda data: repr(data[:40]),
+)
+@pytest.mark.parametrize("before", [b"", event(chunk("a")), event(chunk("a", usage=USAGE))])
+def test_an_event_that_is_no_json_is_the_engines_failure_at_once(corrupt: bytes, before: bytes) -> None:
+    stream, out = fed([before + b"data: " + corrupt + b"\n\n" + event(chunk("late"))])
+    assert out == before, "what was good before it stays"
+    assert isinstance(stream.error, EngineBroken)
+    assert "no JSON" in stream.error.message
+    assert len(stream.error.message) < 300
+    assert stream.feed(event(chunk("later"))) == b""
+
+
+CONTENT = [
+    event(chunk("a")),
+    event(chunk("")),
+    event({"choices": [{"index": 0, "text": "", "finish_reason": None}]}),
+    event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
+    event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": "a"}}]}),
+    event({"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0}]}}]}),
+    b": ping\n\n" + event(chunk("a")),
+    event(chunk("a"), "\r"),
+]
+NO_CONTENT = [
+    b": keep-alive\n\n",
+    b"\n\n",
+    b"event: ping\ndata: {}\n\n",
+    b"data:\n\n",
+    event({"type": "ping"}),
+    event({"choices": []}),
+    event({"choices": [], "usage": USAGE}),
+    event({"choices": [{"index": 0, "delta": {}}]}),
+    event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}),
+    b'data: {"choices": "odd"}\n\n',
+    b"data: [DONE]\n\n",
+    event(chunk("half an event"))[:-4],
+]
+
+
+@pytest.mark.parametrize(("sent", "spoke"), [*((s, True) for s in CONTENT), *((s, False) for s in NO_CONTENT)])
+def test_content_is_told_from_what_only_keeps_a_connection_alive(sent: bytes, spoke: bool) -> None:
+    stream = EventStream("e:1")
+    stream.feed(sent)
+    assert (stream.spoke, stream.answered) == (spoke, spoke)
+    stream.feed(b": and then nothing\n")
+    assert (stream.spoke, stream.answered) == (False, spoke)
 
 
 def test_an_event_without_end_is_refused() -> None:
@@ -248,5 +307,5 @@ def test_an_event_without_end_is_refused() -> None:
 
 def test_many_long_events_are_no_long_event() -> None:
     stream = EventStream("e:1", max_event=1000)
-    data = b"data: " + b"x" * 900 + b"\n\n"
+    data = b'data: "' + b"x" * 900 + b'"\n\n'
     assert b"".join(stream.feed(piece) for piece in cut(data * 20, list(range(0, 18_000, 700)))) == data * 20

@@ -59,6 +59,8 @@ def chunk(delta: Any, finish: Any = None) -> bytes:
         (chunk({}, "stop"), False),
         (b'data: {"choices":[{"index":0,"text":""}]}\n\n', False),
         (b"data: [DONE]\n\n", False),
+        (b"event: ping\ndata: {}\n\n", True),
+        (b'data: {"choices":[],"usage":{}}\n\n', True),
     ],
 )
 def test_what_only_names_a_role_says_nothing(events: bytes, nothing: bool) -> None:
