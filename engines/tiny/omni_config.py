@@ -87,7 +87,7 @@ def _thinker(tokens: Tokens) -> dict[str, Any]:
         "spatial_merge_size": 2,
         "temporal_patch_size": 2,
         "num_position_embeddings": 16,
-        "image_size": 64,
+        "image_size": 16,  # vLLM makes an embedding for each of its patches, where transformers takes the number above
         "apply_vit_abs_pos_embed": True,
         "deepstack_visual_indexes": [0],
     }

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from common.connectors import Connector
-from gateway.bootstrap import build
+from gateway.bootstrap import build, http_of
 from gateway.settings import Settings
 from tests.real_engines import RealEngines
 from tests.redis_server import scratch_prefix
@@ -56,8 +56,9 @@ async def gateway_over(
                 **options,
             },
         )
+        gateway = build(settings, kv=kv)
         async with (
-            serving(build(settings, kv=kv)) as url,
+            serving(gateway, http_of(settings, gateway)) as url,
             httpx.AsyncClient(base_url=url, timeout=120) as client,
             httpx.AsyncClient(base_url=engines.unsplit.url, timeout=120) as whole,
         ):

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import shutil
 import signal
 import subprocess
 import sys
-import wave
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from common.ports import free_ports, require_free
+from engines.code2wav.geometry import Geometry
 from tests.processes import wait_for_end
 from tests.running_up import RunningUp, running_up
 
@@ -26,6 +29,14 @@ pytestmark = [
 
 READY_WITHIN = 420.0
 """Seconds. Half a minute on two quiet cores, and several on busy ones."""
+DEPLOY = Path(__file__).parents[2] / "deploy"
+FRAMES = 30
+SPOKEN = {
+    "modalities": ["text", "audio"],
+    "audio": {"voice": "chelsie", "format": "pcm16", "sampling": {"max_frames": FRAMES}},
+    "stream_options": {"include_usage": True},
+}
+"""Random weights end when they like, so the answer is asked how many frames it has."""
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +49,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def start(tmp_path: Path, cache: Path) -> Iterator[Callable[..., RunningUp]]:
     pytest.importorskip("vllm", reason="vLLM is not installed: make install ENGINES=cpu")
 
-    def started(model: str = "tiny") -> RunningUp:
-        command = [sys.executable, "-m", "cli.main", "up", "--model", model]
+    def started(*flags: str) -> RunningUp:
+        command = [sys.executable, "-m", "cli.main", "up", *(flags or ("--model", "tiny"))]
         it = running_up(command, tmp_path, free_ports(1)[0], DUET_CACHE_DIR=str(cache))
         return stack.enter_context(it)
 
@@ -79,25 +90,58 @@ def test_what_it_prints_works_and_ctrl_c_leaves_nothing(start: Callable[[], Runn
     require_free("127.0.0.1", int(up.url.rsplit(":", 1)[1]))
 
 
-def test_a_model_that_speaks_is_heard_and_leaves_nothing(start: Callable[..., RunningUp], tmp_path: Path) -> None:
-    up = start("omni-tiny")
+def test_a_deploy_file_is_started_and_answers_with_text_and_sound(
+    start: Callable[..., RunningUp], cache: Path, tmp_path: Path
+) -> None:
+    up = start("--topology", str(DEPLOY / "tiny_omni_pd.yaml"))
     below = ready(up)
-    for name in ("prefill-1", "decode-1", "talker", "code2wav"):
+    for name in ("prefill", "decode", "talker", "code2wav"):
         assert [line for line in up.said().splitlines() if line.startswith("done") and f"s  {name}" in line]
-    say = [sys.executable, "-m", "cli.main", "say", "hello", "--url", up.url, "--max-tokens", "8", "--max-frames", "30"]
-    out = tmp_path / "hello.wav"
-    done = subprocess.run([*say, "-o", str(out)], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
-    print(done.stderr)
-    with wave.open(str(out)) as file:
-        sound = np.frombuffer(file.readframes(file.getnframes()), "<i2")
-    assert 0 < len(sound) <= 30 * 1920 - 555
-    assert sound.std() > 0.01 * 2**15
+    written = deltas(up.chat("omni-tiny", max_tokens=8))
+    text = "".join(delta.get("content") or "" for delta in written)
+    assert text
+    assert not any("audio" in delta for delta in written)
+
+    lines = up.chat("omni-tiny", max_tokens=8, **SPOKEN)
+    heard, frames = deltas(lines), frames_of(lines)
+    audio = [delta["audio"] for delta in heard if delta.get("audio")]
+    assert "".join(part.get("transcript") or "" for part in audio) == text
+    sound = np.frombuffer(b"".join(base64.b64decode(part.get("data") or "") for part in audio), "<i2")
+    assert 0 < frames <= FRAMES
+    assert len(sound) == samples_of(cache / "omni-tiny-2", frames)
+    loudness = sound / 32767
+    assert loudness.std() > 0.01
+    assert abs(loudness).max() < 1  # nothing was cut off
+
     up.process.send_signal(signal.SIGINT)
     assert up.process.wait(60) == 0, up.said()
     wait_for_end(below, within=0.1)
     assert [path.name for path in tmp_path.glob("duet-*")] == []
+
+
+def deltas(lines: list[str]) -> list[dict[str, Any]]:
+    """What each event adds to the answer."""
+    assert lines[-1] == "data: [DONE]", lines
+    events = [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
+    return [choice["delta"] for event in events for choice in event["choices"]]
+
+
+def frames_of(lines: list[str]) -> int:
+    """What the answer says of how many frames it sounds."""
+    events = [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
+    (usage,) = [event["usage"] for event in events if event.get("usage")]
+    return int(usage["completion_tokens_details"]["audio_tokens"])
+
+
+def samples_of(model: Path, frames: int) -> int:
+    """How long so many frames sound, by the model's configuration."""
+    config = json.loads((model / "config.json").read_text())["code2wav_config"]
+    return Geometry.of(
+        ratios=config["upsampling_ratios"],
+        rates=config["upsample_rates"],
+        codebook=config["codebook_size"],
+        groups=config["num_quantizers"],
+    ).samples(frames)
 
 
 def test_killed_it_leaves_nothing(start: Callable[[], RunningUp]) -> None:

@@ -7,7 +7,8 @@ import io
 import json
 import warnings
 import wave
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ class Oracle:
         text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         inputs = self._processor(text=[text], audio=_heard(messages) or None, return_tensors="pt")
         kept: dict[str, Any] = {}
-        with self._keeping(kept), self._torch.no_grad(), warnings.catch_warnings():
+        with self._keeping(kept), self._alone(), self._torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # transformers' own, about its own arguments
             self.model.generate(
                 **inputs,
@@ -71,6 +72,16 @@ class Oracle:
         torch = self._torch
         with torch.no_grad():
             return self.model.code2wav(torch.tensor(codes).T[None]).flatten().numpy()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """In one thread: several wait for each other longer than they compute, on so small a model."""
+        threads = self._torch.get_num_threads()
+        self._torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            self._torch.set_num_threads(threads)
 
     def _keeping(self, kept: dict[str, Any]) -> Any:
         """Keeps what Thinker and Talker return while `generate` of the whole runs."""

@@ -13,8 +13,10 @@ import httpx
 
 from common.channel import Frame, Puller, Reference
 from tests.contract.talker.oracle import FRAMES, SPEAKER, Case
-from tests.e2e.speech.stages import Stage, Stages
+from tests.e2e.speech.stages import Engines, Stage
 
+PREFILLS = {"do_remote_decode": True, "do_remote_prefill": False}
+"""What asks a prefill engine of NIXL for its part."""
 GREEDY = {"temperature": 0.0, "speaker": SPEAKER, "max_frames": FRAMES}
 
 
@@ -31,15 +33,15 @@ class Answer:
     decode: Reference
 
 
-async def answer(stages: Stages, case: Case, name: str, **speech: Any) -> Answer:
+async def answer(stages: Engines, case: Case, name: str, **speech: Any) -> Answer:
     """Prefill, then decode and speech at once."""
     first, second = f"{name}-p", f"{name}-d"
-    prefilled = await _leg(stages.prefill, case, first, 1, {"do_remote_decode": True, "do_remote_prefill": False})
+    prefilled = await leg(stages.prefill, case.messages, first, 1, PREFILLS)
     streams = stages.prefill.stream(first, "thinker"), stages.decode.stream(second, "thinker")
     body = {"request_id": name, "conditioning": [str(stream) for stream in streams], **GREEDY, **speech}
     spoken_at = stages.talker.stream(name, "talker")
     decoded, events, codes, heard = await asyncio.gather(
-        _leg(stages.decode, case, second, case.tokens, prefilled["kv_transfer_params"]),
+        leg(stages.decode, case.messages, second, case.tokens, prefilled["kv_transfer_params"]),
         spoken(stages.talker, body),
         codes_of(spoken_at),
         hear(stages, spoken_at),
@@ -58,7 +60,7 @@ async def spoken(talker: Stage, body: dict[str, Any]) -> list[dict[str, Any]]:
     return [json.loads(line.removeprefix("data: ")) for line in lines]
 
 
-async def hear(stages: Stages, codes: Reference, from_sample: int = 0) -> Any:
+async def hear(stages: Engines, codes: Reference, from_sample: int = 0) -> Any:
     """What Code2Wav makes of a stream of codes: float64 `[samples]` in [-1, 1]."""
     import numpy as np
 
@@ -83,16 +85,20 @@ async def frames_of(stream: Reference) -> list[Frame]:
         return [frame async for frame in frames]
 
 
-async def _leg(stage: Stage, case: Case, name: str, tokens: int, kv: dict[str, Any]) -> dict[str, Any]:
+async def leg(
+    stage: Stage, messages: list[dict[str, Any]], name: str, tokens: int, kv: dict[str, Any], **fields: Any
+) -> dict[str, Any]:
+    """`name` ends with the leg, behind a hyphen: it is where the rows are published."""
     body = {
         "model": "tiny",
-        "messages": case.messages,
+        "messages": messages,
         "max_tokens": tokens,
         "temperature": 0,
         "return_token_ids": True,
         "kv_transfer_params": kv,
         "vllm_xargs": {"duet_conditioning": name},
         "cache_salt": name.rpartition("-")[0],  # rows of sound that a prefix cache has are computed by nobody
+        **fields,
     }
     async with httpx.AsyncClient(timeout=300) as client:
         reply = await client.post(f"{stage.engine.url}/v1/chat/completions", json=body)

@@ -10,18 +10,20 @@ from typing import Any
 
 import httpx
 
-from common.conditioning import read
+from common.conditioning import STAGE, read
 from gateway.bootstrap import build
 from gateway.settings import Settings
 from tests.contract.talker.oracle import FRAMES, SPEAKER, Case
 from tests.e2e.speech.asking import codes_of, frames_of
-from tests.e2e.speech.stages import Stage
+from tests.e2e.speech.stages import Stage, Stages
 from tests.integration.spoken import Heard
 from tests.real_engines import RealEngine
 from tests.redis_server import scratch_prefix
 from tests.serving import serving
 
 GREEDY = {"temperature": 0.0, "max_frames": FRAMES}
+CLOSE = 1e-3
+"""Of full scale."""
 READY_WITHIN = 30.0
 """Seconds until the gateway has asked its engines who they are."""
 
@@ -38,12 +40,13 @@ class Said:
     codes: list[list[int]]
     sound: bytes
     prompt_steps: list[int]
-    """Positions of the prompt that each step of prefill computed."""
+    """Positions of the prompt that each step of prefill computed; none without one."""
 
 
 @dataclass(frozen=True)
 class Chain:
-    prefill: Stage
+    prefill: Stage | None
+    """None where decode does all of it, as an unsplit Thinker does."""
     decode: Stage
     talker: Stage
     client: httpx.AsyncClient
@@ -60,10 +63,8 @@ class Chain:
                     heard.take(line)
         assert heard.done, heard.events[-1:]
         assert heard.error is None, heard.error
-        prefilled, decoded = await asyncio.gather(
-            frames_of(self.prefill.stream(f"{name}-1-prefill", "thinker")),
-            frames_of(self.decode.stream(f"{name}-1-decode", "thinker")),
-        )
+        prefilled = await frames_of(self.prefill.stream(f"{name}-1-prefill", STAGE)) if self.prefill else []
+        decoded = await frames_of(self.decode.stream(f"{name}-1-decode", STAGE))
         codes = await codes_of(self.talker.stream(f"{name}-1-speech-1", "talker"))
         told = [token for frame in decoded for token in read(frame).ids]
         steps = [len(read(frame).ids) for frame in prefilled]
@@ -91,23 +92,62 @@ def body_of(case: Case) -> dict[str, Any]:
     }
 
 
+def expect_transformers_own(stages: Stages, answers: Sequence[Said], cases: Sequence[Case] | None = None) -> None:
+    """Text ids, codes and samples: of `cases`, which are all the usual ones if left out."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(stages.omni)
+    for case, got in zip(stages.oracle if cases is None else cases, answers, strict=True):
+        assert got.told == [*case.prompt, *case.said[:-1]]
+        text = tokenizer.decode(case.said, skip_special_tokens=True)
+        assert got.heard.transcript == text.rstrip("\ufffd"), "half a character at the end is nobody's to read"
+        assert got.codes == case.codes
+        expect_sound(stages, case, got.sound)
+        assert got.heard.usage is not None
+        assert got.heard.usage["completion_tokens_details"]["audio_tokens"] == len(case.codes)
+
+
+def expect_sound(stages: Stages, case: Case, pcm: bytes, *, cut: bool = False) -> None:
+    """s16le is one full pass of transformers' Code2Wav over the case's codes; `cut` is how it begins."""
+    import numpy as np
+
+    heard, whole = np.frombuffer(pcm, "<i2") / 32767, stages.whole(case.codes)
+    assert len(whole) == len(case.codes) * 1920 - 555
+    assert len(heard) < len(whole) if cut else len(heard) == len(whole)
+    assert np.abs(heard - whole[: len(heard)]).max() < CLOSE
+
+
 @asynccontextmanager
 async def chain_over(
-    redis_url: str, prefill: Stage, decode: Stage, talker: Stage, code2wavs: Sequence[RealEngine]
+    redis_url: str, prefill: Stage, decode: Stage, talker: Stage, code2wavs: Sequence[RealEngine], **options: Any
 ) -> AsyncIterator[Chain]:
+    """`options` are the gateway's."""
+    gateway = gateway_of(
+        redis_url,
+        prefill=[prefill.engine.told],
+        decode=[decode.engine.told],
+        talkers=[talker.engine.url],
+        code2wavs=[engine.url for engine in code2wavs],
+        **options,
+    )
+    async with gateway as client:
+        yield Chain(prefill, decode, talker, client)
+
+
+async def drain(client: httpx.AsyncClient, engine: RealEngine, *, on: bool = True) -> None:
+    """Whether the gateway leaves the engine out of what comes from now on."""
+    what = "drain" if on else "undrain"
+    (await client.post(f"/admin/engines/{engine.url.removeprefix('http://')}/{what}")).raise_for_status()
+
+
+@asynccontextmanager
+async def gateway_of(redis_url: str, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a gateway with these settings that can speak by now."""
     async with scratch_prefix(redis_url) as prefix:
-        settings = Settings(
-            _env_file=None,  # type: ignore[call-arg]
-            prefill=(prefill.engine.told,),
-            decode=(decode.engine.told,),
-            talkers=(talker.engine.url,),
-            code2wavs=tuple(engine.url for engine in code2wavs),
-            redis_url=redis_url,
-            redis_prefix=prefix,
-        )
+        settings = Settings(_env_file=None, **{"redis_url": redis_url, "redis_prefix": prefix, **options})  # type: ignore[call-arg]
         async with serving(build(settings)) as url, httpx.AsyncClient(base_url=url, timeout=300) as client:
             await _until_it_speaks(client)
-            yield Chain(prefill, decode, talker, client)
+            yield client
 
 
 async def _until_it_speaks(client: httpx.AsyncClient) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
-import json
 import wave
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import ExitStack, aclosing
-from pathlib import Path
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,21 +16,16 @@ import pytest
 from common.channel import Publisher, Puller
 from common.channel.reference import Key
 from common.conditioning import MEDIA, STAGE
-from common.engine import Role
 from tests.contract.talker.oracle import FRAMES, SPEAKER
 from tests.e2e.speech.asking import GREEDY, codes_of, spoken
-from tests.e2e.speech.chain import Chain, Said, chain_over
-from tests.e2e.speech.stages import Stage, Stages, talker, thinker
-from tests.real_engines import wait_for
+from tests.e2e.speech.chain import Chain, chain_over, drain, expect_sound, expect_transformers_own
+from tests.e2e.speech.stages import Stages
+from tests.e2e.speech.telling import paced
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
-CLOSE = 1e-3
-"""Of full scale."""
 SOUND = 4
 """The first of the cases with sound."""
-BLOCKS = 20
-"""The cramped Talker's KV blocks of 32 tokens: seven of the longest requests do not fit."""
 
 
 @pytest.fixture
@@ -44,24 +38,6 @@ def sampled(seed: int) -> dict[str, Any]:
     """Text and speech at the usual temperatures."""
     sampling = {"temperature": 0.9, "max_frames": FRAMES}
     return {"temperature": 0.9, "seed": seed, "audio": {"voice": SPEAKER, "format": "pcm16", "sampling": sampling}}
-
-
-def expect_transformers_own(stages: Stages, answers: Sequence[Said]) -> None:
-    """Text ids, codes and samples of all cases."""
-    import numpy as np
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(stages.omni)
-    for case, got in zip(stages.oracle, answers, strict=True):
-        assert got.told == [*case.prompt, *case.said[:-1]]
-        text = tokenizer.decode(case.said, skip_special_tokens=True)
-        assert got.heard.transcript == text.rstrip("\ufffd"), "half a character at the end is nobody's to read"
-        assert got.codes == case.codes
-        heard, whole = np.frombuffer(got.sound, "<i2") / 32767, stages.whole(case.codes)
-        assert len(heard) == len(whole) == len(case.codes) * 1920 - 555
-        assert np.abs(heard - whole).max() < CLOSE
-        assert got.heard.usage is not None
-        assert got.heard.usage["completion_tokens_details"]["audio_tokens"] == len(case.codes)
 
 
 async def test_sixteen_at_once_are_transformers_own(stages: Stages, chain: Chain) -> None:
@@ -87,6 +63,36 @@ async def test_streamed_or_not_it_is_the_same(stages: Stages, chain: Chain, at: 
         assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, 24000)
         assert file.readframes(file.getnframes()) == streamed.sound
     assert message["audio"]["transcript"] == streamed.heard.transcript
+
+
+async def test_speech_overlaps_text(stages: Stages, redis_url: str) -> None:
+    """Of a hundred tokens the Thinker says forty, and not one more until sound has been heard: speech that waited for
+    more of the text would wait for ever."""
+    case = stages.long[0]
+    async with paced(redis_url, case, [stages.talker.engine.url], [stages.code2wav.url]) as pace:
+        await pace.decode.let_say(40)
+        async with pace.stream() as (heard, kinds), asyncio.timeout(120):
+            async for kind in kinds:
+                if kind == "data":
+                    await pace.decode.let_say(None)
+    before = heard.order[: heard.order.index("data")]
+    assert before.count("transcript") <= 40 < heard.order.count("transcript") == len(case.said) == 100
+    assert heard.error is None
+    expect_sound(stages, case, heard.pcm)
+
+
+async def test_one_thinker_for_all_of_it_says_the_same(stages: Stages, redis_url: str) -> None:
+    """Three stages, unsplit: without a prefill engine decode computes the prompts too, and tells them."""
+    split = chain_over(
+        redis_url, stages.prefill, stages.decode, stages.talker, [stages.code2wav], on_prefill_failure="local"
+    )
+    async with split as chain:
+        await drain(chain.client, stages.prefill.engine)
+        whole = replace(chain, prefill=None)
+        answers = await asyncio.gather(*(whole.say(case) for case in stages.oracle))
+        metrics = (await chain.client.get("/metrics")).text
+    expect_transformers_own(stages, answers)
+    assert f'duet_unsplit_total{{reason="no_prefill"}} {len(answers)}.0' in metrics
 
 
 async def test_hidden_states_that_are_zero_are_other_speech(stages: Stages, chain: Chain) -> None:
@@ -117,49 +123,3 @@ async def _retold(stream: Any, publisher: Publisher, name: str, *, zero: bool) -
             publisher.publish(key, rows)
     publisher.close(key)
     return str(publisher.reference(key))
-
-
-@pytest.fixture(scope="module")
-def cramped(stages: Stages, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stage, Stage, Path]]:
-    """A prefill and a Talker that compute prompts in chunks, most with a tail of one token; the Talker has no room for
-    all requests at once, whether or not they meet there. With the Talker's record of its rows."""
-    root = tmp_path_factory.mktemp("cramped")
-    log = root / "rows.jsonl"
-    size = _chunk([len(case.prompt) for case in stages.oracle])
-    spoken_size = _chunk(_talker_lengths(stages))
-    room = ("--max-model-len", "512", "--max-num-batched-tokens", "64", "--num-gpu-blocks-override", str(BLOCKS))
-    with ExitStack() as stack:
-        prefill = thinker(stack, stages.omni, Role.PREFILL, root, "--long-prefill-token-threshold", str(size))
-        flags = ("--long-prefill-token-threshold", str(spoken_size), *room)
-        talking = talker(stack, stages.talker_model, root, *flags, DUET_PHASE_LOG=str(log))
-        wait_for(prefill.engine, talking.engine)
-        yield prefill, talking, log
-        for stage in (prefill, talking):
-            stage.engine.child.ask_to_stop()
-
-
-def _chunk(lengths: Sequence[int]) -> int:
-    """Tokens of a chunk: so many that most prompts of these lengths end with a chunk of one."""
-    return max(range(8, 33), key=lambda size: sum(length % size == 1 for length in lengths))
-
-
-def _talker_lengths(stages: Stages) -> list[int]:
-    from engines.talker.config import TalkerConfig, marks_of
-    from engines.talker.script import Script
-
-    marks = marks_of(TalkerConfig.from_pretrained(stages.talker_model))
-    return [Script.of(case.prompt, marks).length for case in stages.oracle]
-
-
-async def test_chunks_and_tails_change_nothing(
-    stages: Stages, cramped: tuple[Stage, Stage, Path], redis_url: str
-) -> None:
-    prefill, talking, log = cramped
-    async with chain_over(redis_url, prefill, stages.decode, talking, [stages.code2wav]) as chain:
-        answers = await asyncio.gather(*(chain.say(case) for case in stages.oracle))
-    expect_transformers_own(stages, answers)
-    assert sum(got.prompt_steps[-1] == 1 and len(got.prompt_steps) > 1 for got in answers) > 0
-    rows = [row for line in log.read_text().splitlines() if (row := json.loads(line))["event"] == "row"]
-    tails = [row for row in rows if row["span"] == 1 and row["computed"] == row["prompt_len"] - 1 > 0]
-    assert tails
-    assert all(row["is_prefill"] and not row["mtp"] for row in tails)

@@ -16,6 +16,7 @@ from common.conditioning import STAGE, frame_rows
 from tests.contract.talker.oracle import Case
 from tests.e2e.speech.asking import GREEDY, Answer, answer, codes_of, frames_of, hear, speaking, spoken
 from tests.e2e.speech.stages import Stage, Stages
+from tests.e2e.speech.telling import tell
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
@@ -26,18 +27,12 @@ SOUND = 4
 """The first of the cases with sound."""
 
 
-def tell(thinker: Publisher, case: Case, begin: int, end: int | None = None) -> None:
-    """Said tokens of these numbers. The last sampled one is never told."""
-    for at, token in list(enumerate(case.said[:-1]))[begin:end]:
-        thinker.publish(KEY, frame_rows(len(case.prompt), len(case.prompt) + at, [token]))
-
-
 @contextmanager
 def by_hand(case: Case, said: int) -> Iterator[tuple[Publisher, dict[str, Any]]]:
     """A Thinker that has told its prompt and so many tokens, and what to ask a Talker that listens to it."""
     with Publisher() as thinker:
         thinker.publish(KEY, frame_rows(len(case.prompt), 0, case.prompt))
-        tell(thinker, case, 0, said)
+        tell(thinker, KEY, case, 0, said)
         yield thinker, {"conditioning": [str(thinker.reference(KEY))], **GREEDY}
 
 
@@ -130,7 +125,7 @@ async def test_speech_begins_before_the_text_ends(stages: Stages) -> None:
         async with speaking(stages.talker, {**body, "request_id": "early"}) as events:
             async for event in events:
                 if event == {"type": "frames", "frames": 1}:
-                    tell(thinker, case, 2)
+                    tell(thinker, KEY, case, 2)
                     thinker.close(KEY)
     assert event["type"] == "done"
     assert await codes_of(stages.talker.stream("early", "talker")) == case.codes
