@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.processes import descendants, kill, wait_for
 
@@ -32,12 +33,13 @@ class RunningUp:
         """Every process below it."""
         return descendants(self.process.pid)
 
-    def chat(self, model: str) -> list[str]:
-        """The lines of one streamed answer, asked for as the printed curl line does."""
-        body = {"model": model, "stream": True, "max_tokens": 4, "messages": [{"role": "user", "content": "hello"}]}
+    def chat(self, model: str, **more: Any) -> list[str]:
+        """The lines of one streamed answer, asked for as the printed curl line does, and with `more` in the body."""
+        messages = [{"role": "user", "content": "hello"}]
+        body = {"model": model, "stream": True, "max_tokens": 4, "messages": messages, **more}
         headers = {"content-type": "application/json"}
         request = urllib.request.Request(f"{self.url}/v1/chat/completions", json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=60) as reply:
+        with urllib.request.urlopen(request, timeout=120) as reply:
             return [line.decode().strip() for line in reply if line.strip()]
 
 

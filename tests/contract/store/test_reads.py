@@ -33,6 +33,16 @@ async def test_events_tell_the_life_in_order(store: Store) -> None:
     ]
 
 
+async def test_an_event_tells_which_engines_were_chosen_with_it(store: Store) -> None:
+    """The record has those of the last attempt."""
+    record = new_record()
+    author = Author(record)
+    transitions = [author.next(Event.PREFILL_SENT), author.next(Event.RETRIED, prefill=None, decode="d:2", attempt=2)]
+    await store.admit(record, transitions=transitions)
+    rows = await store.events(record.id)
+    assert [dict(row.engines) for row in rows] == [{"prefill": PREFILL, "decode": DECODE}, {}, {"decode": "d:2"}]
+
+
 async def test_events_can_be_read_on_from_any_of_them(store: Store) -> None:
     record = new_record()
     await store.admit(record, transitions=Author(record).all(Event.PREFILL_SENT, Event.PREFILL_DONE))

@@ -216,6 +216,53 @@ def test_a_wrong_flag(execs: Exec, args: list[str], said: str) -> None:
     assert execs.spec is None
 
 
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (
+            ["--role", "prefill", "--connector", "none"],
+            "this engine (thinker prefill) has no kv_transfer_config, and is one side of a split with another engine",
+        ),
+        (
+            ["--role", "prefill", "--", "--kv-transfer-config.kv_role", "kv_consumer"],
+            "duet: the kv_transfer_config of this engine (thinker prefill) names no kv_connector",
+        ),
+        (
+            ["--role", "decode", "--", "--kv-transfer-config", '{"kv_connector": "NixlConnector"}'],
+            "this engine (thinker decode) has kv_role None; expected kv_consumer or kv_both",
+        ),
+        (
+            ["--role", "decode", "--", '--kv-transfer-config={"kv_connector": "Nixel", "kv_role": "kv_both"}'],
+            "connector 'Nixel' is not known",
+        ),
+        (
+            ["--role", "prefill", "--side-port", "8099", "--", "-dp", "2"],
+            "ports collide: port 8100 and side_port 8099 to 8100 of this engine (thinker prefill) listen on the same",
+        ),
+    ],
+)
+def test_a_rule_that_a_thinker_breaks_alone(execs: Exec, args: list[str], said: str) -> None:
+    result = thinker("--model", "/m", *args)
+    assert (result.exit_code, execs.spec) == (2, None)
+    assert said in result.stderr
+
+
+def test_a_value_that_is_none_is_left_to_vllm(execs: Exec) -> None:
+    wrong = ["--kv-transfer-config", "5", "-dp", "many", "--port", "none"]
+    assert thinker("--role", "prefill", "--model", "/m", "--", *wrong).exit_code == 0
+    assert execs.spec.extra == tuple(wrong)
+
+
+@pytest.mark.parametrize(
+    "args", [["--enable-prefix-caching"], ["--no-enable-prefix-caching", "--enable_prefix_caching"]]
+)
+def test_a_talker_does_not_cache_prefixes(execs: Exec, omni: Path, args: list[str]) -> None:
+    result = engine("talker", "--model", str(omni), "--", *args)
+    assert (result.exit_code, execs.spec) == (2, None)
+    assert "this engine (talker) has enable_prefix_caching true; expected false" in result.stderr
+    assert engine("talker", "--model", str(omni), "--", *args, "--no-enable-prefix-caching").exit_code == 0
+
+
 def test_without_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     result = thinker("--role", "both", "--model", "/m")

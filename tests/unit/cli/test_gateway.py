@@ -170,3 +170,17 @@ def alive(port: int) -> bool:
             return bool(reply.status == 200)
     except URLError:
         return False
+
+
+def test_a_registry_needs_a_redis_that_engines_reach() -> None:
+    result = CliRunner().invoke(app, ["gateway", "--registry"])
+    assert result.exit_code == 2
+    assert "expected --redis-url URL or DUET_REDIS_URL" in result.output
+
+
+def test_a_file_that_cannot_be_used_is_told_before_anything_starts(tmp_path: Path) -> None:
+    path = tmp_path / "engines.yaml"
+    path.write_text("cooks: []")
+    result = CliRunner().invoke(app, ["gateway", "--engines-file", str(path)])
+    assert result.exit_code == 2
+    assert "expected a mapping with prefill, decode, talkers, code2wavs" in result.output

@@ -137,16 +137,6 @@ def test_the_tiny_omni_is_made_with_all_its_parts() -> None:
     assert not Model.of("tiny").speaks
 
 
-def test_the_tiny_omni_has_no_eyes_for_vllm() -> None:
-    it = plan("omni-tiny")
-    it.model.directory.mkdir(parents=True)
-    (it.model.directory / "config.json").write_text("{}")
-    engines = {engine.name: engine for engine in it.engines(ROWS)}
-    for name in ("prefill-1", "decode-1"):
-        assert json.loads(flag(engines[name], "--limit-mm-per-prompt")) == {"image": 0, "video": 0}
-    assert "--limit-mm-per-prompt" not in engines["talker"].command
-
-
 def test_the_gateway_is_told_what_the_engines_were_told_and_no_key() -> None:
     it = plan(prefill=2, port=8123, kv_lease=12.0, api_key="client-key", engine_api_key="engine-key")
     engines = it.engines(ROWS)

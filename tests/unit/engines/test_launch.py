@@ -234,3 +234,20 @@ def test_exec_becomes_vllm_and_leaves_what_the_environment_says_but_for_flags(tm
     assert seen["env"] == {"OMP_NUM_THREADS": "5", "HF_HUB_OFFLINE": "1", "DUET_CHANNEL": "flag"}
     assert seen["argv"][0] == "--model"
     assert seen["argv"][-1] == "--x"
+
+
+def test_an_engine_announces_itself_where_it_is_reached() -> None:
+    spec = replace(PREFILL, registry="redis://r:6379/0")
+    added = environment(spec, device="cpu")
+    assert (added["DUET_REGISTRY_URL"], added["DUET_ADVERTISE"]) == ("redis://r:6379/0", "http://127.0.0.1:8100")
+    assert added["DUET_ENGINE_LIFE"] != environment(spec, device="cpu")["DUET_ENGINE_LIFE"]
+    named = environment(replace(spec, advertise="http://engine-1:80"), device="cpu")
+    assert named["DUET_ADVERTISE"] == "http://engine-1:80"
+    told = environment(replace(spec, connector="mooncake"), device="cpu")["DUET_ADVERTISE"]
+    assert told == "http://127.0.0.1:8100?bootstrap_port=8101", "what its connector must be told goes with it"
+    vocoder = Code2WavSpec("/m", 8400, registry="redis://r:6379/0", host="::1")
+    assert code2wav_launch.environment(vocoder, device="cpu")["DUET_ADVERTISE"] == "http://[::1]:8400"
+    assert not {name for name in environment(PREFILL, device="cpu") if name.startswith(("DUET_REG", "DUET_ADV"))}
+    for wrong in ({"registry": "http://r"}, {"advertise": "engine-1"}):
+        with pytest.raises(ConfigurationError):
+            environment(replace(spec, **wrong), device="cpu")
