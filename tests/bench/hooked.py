@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 
 def attach(runner: Any, kind: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Gives the runner's model hooks of that kind (`none`, `batched`, `scalar`, `async`), each put into `around`, and has
-    the runner look for them."""
+    """Gives the runner's model hooks of that kind, each put into `around`, and has the runner look for them.
+
+    Kinds are `none`, `batched`, `scalar` and `async`.
+    """
     import torch
 
     model = runner.model
