@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from common.errors import ConfigurationError
 
@@ -34,7 +34,8 @@ class Engine:
 
     `id` is `host:port` as in the URL (`[::1]:8100` for IPv6), unique in a topology. `facts` is what its URL's query
     says of it and what a connector's lookup learnt, as strings (Mooncake's engine id, say). `channel` is where a Talker
-    pulls what it computes, `ipc:///path` or `tcp://host:port`; None where it tells none.
+    pulls what it computes, `ipc:///path` or `tcp://host:port`; None where it tells none. `kv_engine` is the name under
+    which its KV connector is known to other engines, by its own word; None where it tells none.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Engine:
     role: Role
     facts: Mapping[str, str] = field(default_factory=dict)
     channel: str | None = None
+    kv_engine: str | None = None
 
     @classmethod
     def at(cls, url: str, role: Role) -> Engine:
@@ -50,7 +52,7 @@ class Engine:
         The query holds facts for the connector; which names it may have is the connector's to say (`options`).
         """
         try:
-            parts = urlsplit(url)
+            parts = _parted(url)
             port = parts.port
             said = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
             facts = dict(said)
@@ -61,11 +63,32 @@ class Engine:
             if parts.username is not None or parts.password is not None:
                 raise ValueError("a user or password in it would not be sent (an engine's key is a setting of its own)")
         except ValueError as e:
-            shown = url if "@" not in url else "…@" + url.rpartition("@")[2]
-            raise ConfigurationError(f"{role} engine URL {shown!r}: {e}; expected http://host:port") from None
+            shown = _shown(url)
+            raise ConfigurationError(f"{role} engine URL {shown!r:.300}: {e}; expected http://host:port") from None
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment:
-            raise ConfigurationError(f"{role} engine URL {url!r}: expected http://host:port")
+            raise ConfigurationError(f"{role} engine URL {_shown(url)!r:.300}: expected http://host:port")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         port = port or (443 if parts.scheme == "https" else 80)
         base = f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}"
         return cls(id=f"{host}:{port}{parts.path.rstrip('/')}", url=base, role=role, facts=facts)
+
+
+def _parted(url: str) -> SplitResult:
+    """Raises ValueError for what is no URL, or has a host that no resolver takes. The library's own words stay out of
+    the message: they repeat what may be a part of a password."""
+    try:
+        url.encode()
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise ValueError("it cannot be read, or its port is no number from 1 to 65535") from None
+    try:
+        (parts.hostname or "").encode("idna")
+    except UnicodeError:
+        raise ValueError("a part of its host's name is empty, too long, or no name") from None
+    return parts
+
+
+def _shown(url: str) -> str:
+    """Without a user and password."""
+    return url if "@" not in url else "…@" + url.rpartition("@")[2]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
+from types import TracebackType
 from typing import Any
 
 AGAIN_AFTER = 0.5
@@ -40,3 +42,29 @@ class Background:
         task, self._task = self._task, None
         if task is not None:
             await end(task)
+
+
+class Lasting:
+    """What a loop does each time, as a context: an error in it is logged and does not end the loop. It is logged again
+    once it is another one, or has been away.
+
+    For what nobody foresaw: a loop catches what it expects itself.
+    """
+
+    def __init__(self, log: logging.Logger, what: str) -> None:
+        """`what` names it in the log: "a look at the orders"."""
+        self._log = log
+        self._what = what
+        self._last: str | None = None
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
+        if error is not None and not isinstance(error, Exception):
+            return False
+        fault = None if error is None else f"{type(error).__name__}: {error}"
+        if fault is not None and fault != self._last:
+            self._log.error("%s failed by a fault of the gateway, and is repeated", self._what, exc_info=error)
+        self._last = fault
+        return True

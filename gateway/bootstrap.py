@@ -19,6 +19,7 @@ from common.ids import RandomIds
 from gateway.api.app import create_app
 from gateway.api.asgi import Gateway
 from gateway.api.auth import Keys
+from gateway.api.body import Bodies
 from gateway.api.hot import HotPath
 from gateway.api.protocol import BoundedProtocol, bounded
 from gateway.api.services import Services
@@ -174,8 +175,9 @@ def build(settings: Settings, *, store: Store | None = None, kv: Connector | Non
             yield
 
     app = create_app(lifespan)
-    hot = HotPath(coordinator, keys, metrics, max_body=settings.max_body_bytes, receive_within=settings.receive_timeout)
-    return Gateway(hot, app, streams, metrics, admin_port=settings.admin_port)
+    bodies = Bodies(most=settings.max_body_bytes, within=settings.receive_timeout)
+    hot = HotPath(coordinator, keys, metrics, bodies)
+    return Gateway(hot, app, bodies, streams, metrics, admin_port=settings.admin_port)
 
 
 def http_of(settings: Settings, gateway: Gateway) -> type[BoundedProtocol]:

@@ -153,6 +153,14 @@ class Settings(BaseSettings):
         """Where the admin port listens, if there is one."""
         return self.admin_host or self.host
 
+    @field_validator("admin_key", "engine_api_key")
+    @classmethod
+    def _no_blank(cls, key: SecretStr | None) -> SecretStr | None:
+        """A variable that was meant to hold a key, and is empty, must not open what the key closes."""
+        if key is not None and not key.get_secret_value().strip():
+            raise ValueError("the key is empty; expected a key, or leave the setting out")
+        return key
+
     @field_validator("prefill", "decode", "talkers", "code2wavs", "api_key", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:

@@ -91,7 +91,6 @@ def spec_of(model: Path, role: Role, kv: str | None) -> EngineSpec:
         dtype="float32",
         max_model_len=MAX_LEN,
         log_requests=True,
-        extra=("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
     )
 
 

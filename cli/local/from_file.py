@@ -89,6 +89,8 @@ def _require_devices(file: str, wanted: Sequence[Wanted]) -> None:
 
 def _require_ports(file: str, plan: Plan) -> None:
     for name, port in plan.kept_ports():
+        if port == plan.port:
+            raise ConfigurationError(f"{file}: {name}: port {port} is the gateway's; expected another one, or none")
         try:
             require_free("127.0.0.1", port)
         except ConfigurationError as e:

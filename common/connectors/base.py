@@ -23,6 +23,9 @@ from common.engine import Engine, Role
 Params = Mapping[str, Any]
 """A `kv_transfer_params` object as JSON values."""
 
+NO_LENGTH = "prefill told neither usage.prompt_tokens nor prompt_token_ids, so nobody knows how long the prompt is"
+"""Words of a HandoffInvalid."""
+
 
 class Order(StrEnum):
     SEQUENTIAL = "sequential"
@@ -57,9 +60,9 @@ class HandoffContext:
 class PrefillReply:
     """What a connector may read of prefill's reply.
 
-    `params` is its `kv_transfer_params` (None where null or absent), `prompt_tokens` comes from its usage (None where
-    it has none), `received_at` is when the reply was whole, in epoch seconds: the engine's lease began a network's
-    delay before that, which the connector's margin must cover.
+    `params` is its `kv_transfer_params` (None where null or absent), `prompt_tokens` is how many the prompt has (None
+    where the reply does not tell), `received_at` is when the reply was whole, in epoch seconds: the engine's lease
+    began a network's delay before that, which the connector's margin must cover.
     """
 
     params: Params | None

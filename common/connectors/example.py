@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from common.connectors.base import CancelPolicy, Connector, Handoff, HandoffContext, Order, PrefillReply
+from common.connectors.base import NO_LENGTH, CancelPolicy, Connector, Handoff, HandoffContext, Order, PrefillReply
 from common.engine import Role
 from common.errors import HandoffInvalid
 
@@ -39,8 +39,11 @@ class ExampleConnector(Connector):
     def handoff(self, ctx: HandoffContext, reply: PrefillReply | None) -> Handoff:
         """Null metadata is how this connector works; whatever else prefill says is not for it.
 
-        Raises HandoffInvalid for a prompt of one token: a stock decode engine would die of it.
+        Raises HandoffInvalid for a prompt of one token, or of nobody knows how many: a stock decode engine would die
+        of one.
         """
+        if reply is not None and reply.prompt_tokens is None:
+            raise HandoffInvalid(f"{NO_LENGTH}; {self.name} needs a prompt of 2 tokens or more", engine=ctx.prefill.id)
         if reply is not None and reply.prompt_tokens == 1:
             raise HandoffInvalid(
                 f"the prompt has 1 token; {self.name} needs 2 or more: decode would die of it", engine=ctx.decode.id

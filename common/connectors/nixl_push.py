@@ -16,3 +16,4 @@ class NixlPushConnector(NixlConnector):
     name = "NixlPushConnector"
     aliases = ("nixl-push",)
     one_request_id = True
+    transfer_mode = "push"

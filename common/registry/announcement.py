@@ -17,12 +17,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from common.engine import Engine, Role
 from common.errors import ConfigurationError
+from common.strict import json_object
+
+MOST = 2**16
+"""Characters of an announcement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,31 +72,40 @@ class Announcement:
     @classmethod
     def of(cls, text: str) -> Announcement:
         """Raises ConfigurationError, naming the field, for what is no announcement."""
+        if len(text) > MOST:
+            raise ConfigurationError(f"announcement of {len(text)} characters: expected {MOST} at most")
         try:
-            said = json.loads(text)
-        except ValueError:
-            said = None
-        if not isinstance(said, dict):
-            raise ConfigurationError(f"announcement {text!r:.80}: expected a JSON object")
+            said = json_object(text)
+        except ValueError as e:
+            raise ConfigurationError(f"announcement {text[:80]!r}: {e}") from None
         role = said.get("role")
-        if role not in set(Role):
+        if not isinstance(role, str) or role not in set(Role):
             raise ConfigurationError(f"role is {role!r:.80}: expected one of {', '.join(Role)}")
-        since = said.get("since", 0.0)
+        since = _seconds(said.get("since", 0.0))
         for name, value, kind in (
             ("url", said.get("url"), str),
             ("life", said.get("life", ""), str),
-            ("since", since, int | float),
             ("identity", said.get("identity", {}), dict),
             ("leaving", said.get("leaving", False), bool),
         ):
             if not isinstance(value, kind):
-                expected = "number" if name == "since" else getattr(kind, "__name__", str(kind))
-                raise ConfigurationError(f"{name} is {value!r:.80}: expected a {expected}")
+                raise ConfigurationError(f"{name} is {value!r:.80}: expected a {kind.__name__}")
         return cls(
             said["url"],
             Role(role),
             said.get("life", ""),
-            float(since),
+            since,
             said.get("identity", {}),
             said.get("leaving", False),
         )
+
+
+def _seconds(value: object) -> float:
+    """Raises ConfigurationError for what is no time."""
+    try:
+        since = math.nan if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
+    except OverflowError:
+        since = math.inf
+    if not math.isfinite(since):
+        raise ConfigurationError(f"since is {value!r:.80}: expected a number of seconds")
+    return since

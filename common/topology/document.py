@@ -56,15 +56,16 @@ def load(path: FilePath) -> Document:
     return parse(raw, str(path))
 
 
-def parse(raw: bytes, file: str) -> Document:
-    """Raises TopologyInvalid unless it is one YAML document, a mapping of JSON values."""
+def parse(raw: bytes, file: str, holds: str = "stages") -> Document:
+    """Raises TopologyInvalid unless it is one YAML document, a mapping of JSON values. `holds` is what the mapping is
+    expected to hold, in words."""
     if len(raw) > MAX_BYTES:
         raise _refused(file, "yaml.size", f"has {len(raw)} bytes; expected {MAX_BYTES} at most")
     try:
         loader = yaml.SafeLoader(raw)
         root = loader.get_single_node()
         if root is None:
-            raise _refused(file, "yaml.empty", "is empty; expected a mapping with stages")
+            raise _refused(file, "yaml.empty", f"is empty; expected a mapping with {holds}")
         values = _Builder(loader, file).build(root, ())
     except yaml.MarkedYAMLError as e:
         mark = e.problem_mark or e.context_mark
@@ -76,7 +77,7 @@ def parse(raw: bytes, file: str) -> Document:
     except RecursionError:
         raise _refused(file, "yaml.depth", f"is nested too deep; expected {MAX_DEPTH} levels at most") from None
     if not isinstance(values, dict):
-        raise _refused(file, "yaml.mapping", f"is a {_kind(root)}; expected a mapping with stages", _line(root))
+        raise _refused(file, "yaml.mapping", f"is a {_kind(root)}; expected a mapping with {holds}", _line(root))
     return Document(file, values, root)
 
 
@@ -123,8 +124,8 @@ class _Builder:
     def _scalar(self, node: yaml.Node, path: Path) -> Any:
         try:
             value = self._loader.construct_object(node)
-        except (ValueError, KeyError):  # a tag written by hand, and not what it says
-            what = f"{node.value!r} is no {_kind(node)}"
+        except (ValueError, LookupError):  # a tag written by hand, and not what it says: it may be a secret
+            what = f"what stands here is no {_kind(node)}"
             raise self._fault(node, path, "yaml.value", what, "put it in quotes if it is text") from None
         if isinstance(value, float) and not math.isfinite(value):
             raise self._fault(node, path, "yaml.value", f"{node.value} is not finite; expected a number")

@@ -24,11 +24,13 @@ DEAD = "EngineCore encountered an issue. See stack trace (above) for the root ca
 
 @dataclass(slots=True)
 class Latency:
-    """Seconds: for each prompt token that is computed, between two tokens, for each prompt token that is fetched."""
+    """Seconds: for each prompt token that is computed, between two tokens, for each prompt token that is fetched, and
+    from a stream's headers until what they promise is begun with, where KV is to be fetched."""
 
     per_prompt_token: float = 0.0
     between_tokens: float = 0.0
     per_fetched_token: float = 0.0
+    until_fetched: float = 0.0
 
 
 class GenerationFailed(Exception):
@@ -80,6 +82,7 @@ class SimEngine:
 
     def __post_init__(self) -> None:
         self.kv = KvShelf(self.lease)
+        self._transfers: set[asyncio.Task[Mapping[str, Any]]] = set()
 
     def rule(self, mode: Any, **values: Any) -> None:
         self.faults.append(Fault.of({"mode": mode, **values}))
@@ -158,9 +161,18 @@ class SimEngine:
         return Prefilled(prompt, words.absorb(0, prompt), 0)
 
     async def _fetched(self, kv: Mapping[str, Any], prompt: int) -> int | None:
-        """The KV that the handoff names, right or not; None if it is to be computed again."""
+        """The KV that the handoff names, right or not; None if it is to be computed again.
+
+        As in vLLM, prefill frees it also where the request is aborted: it is told so where the fetch has not begun,
+        and one that has goes on.
+        """
         try:
-            found = await self._ask_holder(kv, "fetch")
+            await asyncio.sleep(self.latency.until_fetched)
+        except asyncio.CancelledError:
+            self._transfer(kv, "release")
+            raise
+        try:
+            found = await asyncio.shield(self._transfer(kv, "fetch"))
         except (httpx.HTTPError, GenerationFailed):
             self.failed_transfers += 1
             if self.recompute:
@@ -168,6 +180,18 @@ class SimEngine:
             raise GenerationFailed("Internal server error") from None
         await asyncio.sleep(self.latency.per_fetched_token * prompt)
         return int(found.get("state", FREED))
+
+    def _transfer(self, kv: Mapping[str, Any], what: str) -> asyncio.Task[Mapping[str, Any]]:
+        """It outlives whoever waits for it."""
+        task = asyncio.create_task(self._ask_holder(kv, what))
+        self._transfers.add(task)
+        task.add_done_callback(self._transferred)
+        return task
+
+    def _transferred(self, task: asyncio.Task[Mapping[str, Any]]) -> None:
+        self._transfers.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waited has it; of an aborted request, nobody does
 
     async def _ask_holder(self, kv: Mapping[str, Any], what: str) -> Mapping[str, Any]:
         """NIXL's side channel, as far as there is one here. The holder knows its own engine id and no other."""

@@ -101,9 +101,10 @@ function table(body) {
   return el("div", { className: "scroll" }, el("table", { className: "stacked" }, el("thead", {}, el("tr", {}, head)), body));
 }
 
-function rows({ edges, window_seconds: window }) {
+function rows({ edges, edges_fault: fault, window_seconds: window }) {
   if (edges.length === 0) {
-    return el("tr", {}, el("td", { colSpan: 8, className: "empty" }, `Nothing in the last ${count(window, "second")}.`));
+    const said = fault ?? `Nothing in the last ${count(window, "second")}.`;
+    return el("tr", {}, el("td", { colSpan: 8, className: "empty" }, said));
   }
   return edges.map((edge) =>
     el(

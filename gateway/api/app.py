@@ -48,6 +48,9 @@ async def _duet_error(request: Request, error: Any) -> Response:
 
 
 async def _http_error(request: Request, error: Any) -> Response:
+    """FastAPI makes one also of what goes wrong while it reads a body."""
+    if isinstance(error.__cause__, DuetError):
+        return render(error.__cause__)
     if error.status_code == 405:
         return render(MethodNotAllowed(f"method {request.method} is not possible on {request.url.path}"))
     return render(NotFound(f"there is nothing at {request.url.path}"))

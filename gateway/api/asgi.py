@@ -6,13 +6,16 @@ from fastapi import FastAPI
 
 from common.errors import NotFound
 from gateway.api.app import render
-from gateway.api.hot import HOT_PATHS, HotPath, Receive, Scope
+from gateway.api.body import Bodies, Receive
+from gateway.api.hot import HOT_PATHS, HotPath, Scope
 from gateway.api.sink import Send
 from gateway.api.streams import Streams
 from gateway.telemetry import Metrics
 
 ADMIN = "/admin"
 CLIENTS = "/v1"
+WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+"""Methods whose bodies FastAPI may read. It reads them whole, before it looks who asks."""
 
 
 class Gateway:
@@ -22,9 +25,17 @@ class Gateway:
     """
 
     def __init__(
-        self, hot: HotPath, app: FastAPI, streams: Streams, metrics: Metrics, *, admin_port: int | None = None
+        self,
+        hot: HotPath,
+        app: FastAPI,
+        bodies: Bodies,
+        streams: Streams,
+        metrics: Metrics,
+        *,
+        admin_port: int | None = None,
     ) -> None:
         self._hot = hot
+        self._bodies = bodies
         self.metrics = metrics
         self.app = app
         self._streams = streams
@@ -38,7 +49,8 @@ class Gateway:
         elif scope["path"] in HOT_PATHS:
             await self._hot(scope, receive, send)
         else:
-            await self.app(scope, receive, send)
+            reads = scope["method"] in WITH_BODY
+            await self.app(scope, self._bodies.bounded(receive) if reads else receive, send)
 
     def going_down(self) -> None:
         """Event streams end now: they have no end of their own, and the server waits for what is open."""

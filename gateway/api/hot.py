@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
 
-from common.errors import BadRequest, BodyTimeout, DuetError, MethodNotAllowed, PayloadTooLarge
+from common.errors import BadRequest, DuetError, MethodNotAllowed
 from gateway.api.auth import Keys
+from gateway.api.body import Bodies, Receive
 from gateway.api.sink import AsgiSink, Send
 from gateway.dispatch import Coordinator
 from gateway.telemetry import Metrics
@@ -18,7 +19,6 @@ from gateway.wire.errors import error_reply, stream_error
 log = logging.getLogger(__name__)
 
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 HOT_PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})
 MAX_REQUEST_ID = 256
@@ -30,15 +30,11 @@ class ClientGone(Exception):
 
 
 class HotPath:
-    def __init__(
-        self, coordinator: Coordinator, keys: Keys, metrics: Metrics, *, max_body: int, receive_within: float
-    ) -> None:
-        """`max_body` in bytes; `receive_within` in seconds, for each part of a body."""
+    def __init__(self, coordinator: Coordinator, keys: Keys, metrics: Metrics, bodies: Bodies) -> None:
         self._coordinator = coordinator
         self._keys = keys
         self._metrics = metrics
-        self._max_body = max_body
-        self._receive_within = receive_within
+        self._bodies = bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name: value for name, value in scope["headers"] if name in _READ}
@@ -83,33 +79,15 @@ class HotPath:
 
     async def _read(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         """The whole body. Raises PayloadTooLarge as soon as it is known to be too long."""
-        declared = headers.get(b"content-length")
-        if declared is not None and declared.isdigit() and int(declared) > self._max_body:
-            raise self._too_large(int(declared))
-        parts, size = [], 0
+        self._bodies.check_declared(headers.get(b"content-length"))
+        parts, receive = [], self._bodies.bounded(receive)
         while True:
-            message = await self._part(receive, size)
+            message = await receive()
             if message["type"] == "http.disconnect":
                 raise ClientGone
-            part = message.get("body", b"")
-            parts.append(part)
-            size += len(part)
-            if size > self._max_body:
-                raise self._too_large(size)
+            parts.append(message.get("body", b""))
             if not message.get("more_body", False):
                 return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    async def _part(self, receive: Receive, size: int) -> MutableMapping[str, Any]:
-        try:
-            async with asyncio.timeout(self._receive_within):
-                return await receive()
-        except TimeoutError:
-            raise BodyTimeout(
-                f"nothing more of the body came for {self._receive_within:g} s, after {size} bytes of it"
-            ) from None
-
-    def _too_large(self, size: int) -> PayloadTooLarge:
-        return PayloadTooLarge(f"the body has {size} bytes or more; expected at most {self._max_body}")
 
     async def _refuse(self, sink: AsgiSink, error: DuetError) -> None:
         status, headers, body = error_reply(error)

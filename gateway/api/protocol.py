@@ -1,7 +1,8 @@
 """HTTP/1.1 as uvicorn speaks it, with bounds of our own and OpenAI's error shape for what is no HTTP request.
 
 uvicorn's protocol takes headers of any length, waits for them for ever, and answers nonsense in plain text. It waits
-as long for a client that takes nothing of its answer, and reads no further once a client offers another protocol.
+as long for a client that takes nothing of its answer, and for the rest of a body that was answered before it was
+whole. It reads no further once a client offers another protocol, and sends chunks to clients that know none.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import asyncio
 import fcntl
 import struct
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from socket import SO_LINGER, SOL_SOCKET
 from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from common.errors import BodyTimeout, DuetError, HeadersTooLarge, MalformedBody, MethodNotAllowed
 from gateway.wire.errors import error_reply
@@ -23,6 +24,11 @@ from gateway.wire.errors import error_reply
 _AT_ONCE = struct.pack("ii", 1, 0)
 _SHOWN = 80
 """Bytes of a header that an error message shows."""
+MOST_HEADERS = 256
+"""Header lines of one request."""
+_AROUND_LINE = 4
+"""Bytes of a header line beside its name and value: `: ` and its end."""
+_AROUND_URL = len(b"  HTTP/1.1\r\n")
 
 
 class MalformedRequest(MalformedBody):
@@ -55,6 +61,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._carried = False
         """Whether some of its body was in what has just arrived."""
         self._head_deadline: asyncio.TimerHandle | None = None
+        self._rest_deadline: asyncio.TimerHandle | None = None
+        """Until when the rest of a body may take whose request is answered already: nobody reads it."""
         self._fault: DuetError | None = None
         self._offers = False
         """Whether the head that was just read offers another protocol."""
@@ -68,6 +76,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._has_head()
+        self._has_rest()
         if self._write_deadline is not None:
             self._write_deadline.cancel()
         super().connection_lost(exc)
@@ -78,6 +87,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self.cycle.response_complete and not self._in_head:
+            self._rest_deadline = self.loop.call_later(self.headers_within, self.timeout_keep_alive_handler)
         self._expect_reader()
 
     def _expect_reader(self) -> None:
@@ -154,10 +165,15 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_headers_complete(self) -> None:
-        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        lines = sum(len(name) + len(value) + _AROUND_LINE for name, value in self.headers)
+        size = len(self.parser.get_method()) + len(self.url) + _AROUND_URL + lines
         coding = next((value for name, value in self.headers if name == b"transfer-encoding"), b"chunked")
         if size > self.max_header_bytes:
             self._fault = self._too_large(size)
+        elif len(self.headers) > MOST_HEADERS:
+            self._fault = HeadersTooLarge(
+                f"the request has {len(self.headers)} header lines; expected at most {MOST_HEADERS}"
+            )
         elif coding.strip().lower() != b"chunked":
             shown = coding[:_SHOWN].decode("latin-1")
             self._fault = UnknownCoding(f"the transfer-encoding is {shown!r}; expected chunked or none")
@@ -170,6 +186,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return  # it is read again without the offer
         self._in_head, self._head_bytes = False, 0
         self._has_head()
+        self._unset_keepalive_if_required()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -178,6 +195,15 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
         self._in_head = self._completed = True
         self._head_bytes = 0
+        self._has_rest()
+        if self.cycle.response_complete and not self.transport.is_closing():
+            self._expect_another()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if cycle.scope["http_version"] != "1.1":
+            cycle.keep_alive = False
+            app = _to_the_end(cycle, app)
+        super()._start_asgi_task(cycle, app)
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(self._fault or MalformedRequest("this is not an HTTP/1.1 request"))
@@ -189,6 +215,16 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._head_deadline is not None:
             self._head_deadline.cancel()
             self._head_deadline = None
+
+    def _has_rest(self) -> None:
+        if self._rest_deadline is not None:
+            self._rest_deadline.cancel()
+            self._rest_deadline = None
+
+    def _expect_another(self) -> None:
+        """After a body that was whole only after its answer: what came of it ended the wait that follows an answer."""
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def _late(self) -> None:
         self._refuse(BodyTimeout(f"the request's headers were not whole within {self.headers_within:g} s"))
@@ -213,6 +249,27 @@ class BoundedProtocol(HttpToolsProtocol):
             lines = [name + b": " + value + b"\r\n" for name, value in (*headers, (b"connection", b"close"))]
             self.transport.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", body]))
         self.transport.close()
+
+
+def _to_the_end(cycle: RequestResponseCycle, app: Any) -> Any:
+    """`app`, answering a client that knows no chunks: what has no length of its own ends where the connection does."""
+
+    async def answered(scope: Any, receive: Any, send: Any) -> None:
+        ends_with_connection = False
+
+        async def unframed(message: MutableMapping[str, Any]) -> None:
+            nonlocal ends_with_connection
+            if message["type"] == "http.response.start":
+                ends_with_connection = all(name.lower() != b"content-length" for name, _ in message["headers"])
+                if ends_with_connection:
+                    cycle.chunked_encoding = False
+            elif ends_with_connection:
+                cycle.expected_content_length = len(message.get("body", b""))
+            await send(message)
+
+        await app(scope, receive, unframed)
+
+    return answered
 
 
 def _in_kernel(socket: Any) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request
+from starlette.datastructures import Headers
 
 from common.clock import Clock
 from common.connectors import Connector
@@ -49,12 +50,24 @@ def _services(request: Request) -> Services:
 Served = Annotated[Services, Depends(_services)]
 
 
+def _of_our_own_page(headers: Headers) -> bool:
+    """Whether a browser sends it for a page of ours, or no browser sends it at all.
+
+    `Origin` comes with every change that a page asks for; its scheme is not looked at, since TLS may end before us.
+    `Sec-Fetch-Site` comes too where the connection is one that the browser trusts.
+    """
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        return False
+    origin = headers.get("origin")
+    return origin is None or origin.partition("://")[2].lower() == headers.get("host", "").lower()
+
+
 def client_only(request: Request, services: Served) -> None:
     services.keys.check_client(request.headers.get("authorization"))
 
 
 def admin_only(request: Request, services: Served) -> None:
     changes = request.method not in ("GET", "HEAD")
-    if changes and request.headers.get("sec-fetch-site") == "cross-site":
+    if changes and not _of_our_own_page(request.headers):
         raise Forbidden("a page of another site asked for this change; expected the admin page, or no browser")
     services.keys.check_admin(request.headers.get("authorization"), changes=changes)

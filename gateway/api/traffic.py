@@ -47,6 +47,9 @@ class Counted:
     """Seconds that the counts are over."""
 
 
+NOTHING = Counted((), WINDOW)
+
+
 class Traffic:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store

@@ -67,12 +67,17 @@ class Discovery:
     async def _look(self, asked: Asked) -> None:
         try:
             found = await asked.source.look()
+            asked.found, asked.fault = _by_id(found), asked.source.complaint
         except SourceAway as e:
-            if asked.fault != e.message:
-                log.warning("%s; the engines that were named last stand", e.message)
-            asked.fault = e.message
-            return
-        asked.found, asked.fault = _by_id(found), asked.source.complaint
+            self._away(asked, e.message)
+        except Exception as e:  # one source that fails as nobody foresaw keeps nobody from asking it and the others
+            words = f"{asked.source.name} cannot be asked, by a fault of the gateway: {type(e).__name__}: {e!s:.200}"
+            self._away(asked, words, e)
+
+    def _away(self, asked: Asked, fault: str, error: Exception | None = None) -> None:
+        if asked.fault != fault:
+            log.warning("%s; the engines that were named last stand", fault, exc_info=error)
+        asked.fault = fault
 
     async def _run(self, asked: Asked) -> None:
         while True:

@@ -53,8 +53,9 @@ class BehindName:
         host = self._parts.hostname or ""
         try:
             addresses = await self._resolve(host)
-        except OSError as e:
-            raise SourceAway(f"{host} has no address now: {e.strerror or e}") from None
+        except (OSError, UnicodeError) as e:
+            why = getattr(e, "strerror", None) or e
+            raise SourceAway(f"{host} has no address now: {why}") from None
         return [Found(engine_of(self._at(address), self._role, self._kv)) for address in addresses]
 
     def _at(self, address: str) -> str:

@@ -15,7 +15,7 @@ from common.errors import ConfigurationError, StoreUnavailable
 from common.registry import EVERY, TTL, Announcement
 from gateway.discovery.port import Found, SourceAway
 from gateway.discovery.told import engine_of
-from gateway.store.port import Store
+from gateway.store.port import Store, Unreadable
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,10 @@ class Registered:
     def _patience(self, now: float) -> float:
         return AFTER_LOSS if self._lost_at is not None and now - self._lost_at < AFTER_LOSS else MISSED_FOR
 
-    def _read(self, id_: str, text: str) -> Announcement | None:
+    def _read(self, id_: str, text: str | Unreadable) -> Announcement | None:
+        if isinstance(text, Unreadable):
+            self._complain(id_, text.why)
+            return None
         try:
             return Announcement.of(text)
         except ConfigurationError as e:
@@ -80,6 +83,9 @@ class Registered:
                 raise ConfigurationError(f"url is {said.url!r}: expected one of {id_}, under which it stands")
         except ConfigurationError as e:
             self._complain(id_, e.message)
+            return None
+        except Exception as e:  # one that is odd as nobody foresaw hides no other
+            self._complain(id_, f"by a fault of the gateway: {type(e).__name__}: {e!s:.200}")
             return None
         self._faults.pop(id_, None)
         return said.since, Found(engine, said.life or None, said.identity)

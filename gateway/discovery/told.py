@@ -23,4 +23,9 @@ def check_told(engine: Engine, url: str, role: Role, kv: Connector) -> None:
         whose = kv.name if role.thinks else f"a {role.value} engine"
         raise ConfigurationError(f"{role.value} engine URL {url!r} says {unknown.pop()!r}; {whose} can be told {known}")
     if role.serves(Role.PREFILL):
-        kv.lookup(engine)  # finds a wrong option before anything is asked
+        try:
+            kv.lookup(engine)  # finds a wrong option before anything is asked
+        except ValueError:
+            raise ConfigurationError(
+                f"{role.value} engine URL {url!r:.300}: {kv.name} cannot use what it says beside host and port"
+            ) from None

@@ -10,9 +10,9 @@ from typing import Any
 
 from common.clock import Clock
 from common.connectors import Connector
-from common.connectors.base import CancelPolicy, Handoff, HandoffContext, Order, PrefillReply
+from common.connectors.base import Handoff, HandoffContext, Order, PrefillReply
 from common.engine import Engine
-from common.errors import EngineBroken, EngineError, EngineRefused, HandoffExpired
+from common.errors import EngineBroken, EngineError, HandoffExpired
 from common.ids import leg_id
 from common.tasks import end
 from gateway.dispatch.deadlines import LegDeadlines
@@ -26,7 +26,7 @@ from gateway.dispatch.speech import Ask, Desk, Speaking
 from gateway.fleet import Fleet
 from gateway.lifecycle import Effect, Event
 from gateway.telemetry import Metrics
-from gateway.transport.port import Deadlines, EngineClient, ReplyStream
+from gateway.transport.port import Deadlines, EngineClient, ReplyStream, Sent
 from gateway.wire import (
     ClientRequest,
     Prefilled,
@@ -76,7 +76,9 @@ class Attempt:
         self._open: list[ReplyStream] = []
         self._handoff: Handoff | None = None
         self._waits = False
-        """Whether KV waits at prefill: it does from prefill's reply until decode has fetched it, or sees to it."""
+        """Whether KV may wait at prefill: from prefill's reply until decode says something. Its headers say nothing,
+        they may leave before it takes the request up; and KV that is released once more is none the worse for it."""
+        self._prefill_sent = Sent()
         self._prefilled: Prefilled | None = None
         self._prefill: asyncio.Task[None] | None = None
         self._prefilled_at: float | None = None
@@ -113,7 +115,7 @@ class Attempt:
             handoff = self._parts.connector.handoff(ctx, reply)
             self._parts.used.use(self._parts.connector.identity(handoff), ctx.prefill.id)
         except BaseException as e:
-            if _may_lie(e):
+            if self._may_lie(e):
                 self._parts.abandoned.may_lie_unnamed()
             raise
         self._has_prefilled(ctx, handoff, prefilled)
@@ -135,7 +137,8 @@ class Attempt:
                     leg.result()
         finally:
             await end(prefill, decode, lost)
-            if self.first_byte_at is None and (prefill.cancelled() or _may_lie(prefill.exception())):
+            cut = prefill.cancelled()
+            if self.first_byte_at is None and self._may_lie(asyncio.CancelledError() if cut else prefill.exception()):
                 self._parts.abandoned.may_lie_unnamed()
 
     async def _until_lost(self, prefill: Engine) -> None:
@@ -159,11 +162,13 @@ class Attempt:
         body = prefill_body(self._asked_of("prefill"), parts.connector.prefill_params(ctx))
         sent = parts.clock.monotonic()
         headers = parts.connector.prefill_headers(ctx)
-        reply = await self._call(ctx.prefill, body, "prefill", parts.deadlines.prefill, headers)
+        reply = await self._call(
+            ctx.prefill, body, "prefill", parts.deadlines.prefill, headers, sent=self._prefill_sent
+        )
         whole = await reply.read()
         parts.metrics.prefill.observe(parts.clock.monotonic() - sent)
         if reply.status != 200:
-            raise self._refused(ctx.prefill, reply, whole)
+            raise refusal(ctx.prefill.id, reply.status, whole, reply.headers.get("retry-after"))
         return parse_prefill_reply(ctx.prefill.id, whole)
 
     def _has_prefilled(self, ctx: HandoffContext, handoff: Handoff, prefilled: Prefilled) -> None:
@@ -185,15 +190,9 @@ class Attempt:
     async def _relay(self, reply: ReplyStream, speaking: Speaking | None) -> Ending:
         engine, begins, cached = self.route.decode, self._begins, self._cached_tokens
         relay = relay_stream if self._request.stream else relay_unary
-        if self._parts.connector.cancel is CancelPolicy.REFUSED_DECODE:
-            self._waits = False  # a decode that took the request frees its KV, also if the client leaves
-        try:
-            if speaking is not None:
-                return await speaking.relay(engine, reply, begins, cached)
-            return await relay(engine, reply, self._sink, begins, cached)
-        except EngineError:
-            self._waits = self.first_byte_at is None  # unless it died before it had fetched any
-            raise
+        if speaking is not None:
+            return await speaking.relay(engine, reply, begins, cached)
+        return await relay(engine, reply, self._sink, begins, cached)
 
     async def _call_decode(
         self, handoff: Handoff | None, told: Mapping[str, Any] = MappingProxyType({})
@@ -210,7 +209,7 @@ class Attempt:
             bounds = replace(bounds, connect=min(bounds.connect, left))
         reply = await self._call(engine, body, "decode", bounds)
         if reply.status != 200:
-            raise self._refused(engine, reply, await reply.read())
+            raise refusal(engine.id, reply.status, await reply.read(), reply.headers.get("retry-after"))
         return reply
 
     def _asked_of(self, leg: str) -> ClientRequest:
@@ -233,12 +232,6 @@ class Attempt:
             )
         return self._parts.connector.decode_params(self._ctx, handoff), left
 
-    def _refused(self, engine: Engine, reply: ReplyStream, body: bytes) -> Exception:
-        error = refusal(engine.id, reply.status, body, reply.headers.get("retry-after"))
-        if isinstance(error, EngineRefused) and error.status < 500:
-            self._parts.fleet.succeeded(engine.id)
-        return error
-
     async def _call(
         self,
         engine: Engine,
@@ -246,11 +239,13 @@ class Attempt:
         leg: str,
         deadlines: Deadlines,
         more: Mapping[str, str] = MappingProxyType({}),
+        *,
+        sent: Sent | None = None,
     ) -> ReplyStream:
         name = "kv" if self._parts.connector.one_request_id else leg
         headers = {**more, "x-request-id": leg_id(self._journal.record.id, self.route.attempt, name)}
         reply = await self._parts.client.post(
-            engine, self._request.endpoint, body, headers=headers, deadlines=deadlines
+            engine, self._request.endpoint, body, headers=headers, deadlines=deadlines, sent=sent
         )
         self._open.append(reply)
         return reply
@@ -278,7 +273,7 @@ class Attempt:
                 self._journal.record.id, self.route.attempt, self._request.model, self._ctx, self._handoff
             )
 
-
-def _may_lie(error: BaseException | None) -> bool:
-    """Whether a prefill that ended so may have left KV that nobody can name. One that is cut may be at its end."""
-    return error is not None and (not isinstance(error, EngineError) or error.worked)
+    def _may_lie(self, error: BaseException | None) -> bool:
+        """Whether a prefill that ended so may have left KV that nobody can name. One that is cut may be at its end,
+        unless it was not even sent."""
+        return error is not None and (error.worked if isinstance(error, EngineError) else self._prefill_sent.maybe)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from common.errors import StoreUnavailable
-from common.tasks import Background
+from common.tasks import Background, Lasting
 from gateway.dispatch.coordinator import Coordinator
 from gateway.store.port import Store
 
@@ -30,11 +30,17 @@ class CancelListener:
         await self._task.stop()
 
     async def _run(self) -> None:
+        each = Lasting(log, "hearing cancellations")
         while True:
-            try:
-                async for request_id in self._store.asked_cancels(self._replica):
-                    if self._coordinator.cancel(request_id):
-                        log.info("request %s is cancelled, as another replica asked", request_id)
-            except StoreUnavailable as e:
-                log.debug("cancellations are not heard for now: %s", e.message)
+            with each:
+                await self._hear()
             await asyncio.sleep(AGAIN_AFTER)
+
+    async def _hear(self) -> None:
+        """Until the store goes away."""
+        try:
+            async for request_id in self._store.asked_cancels(self._replica):
+                if self._coordinator.cancel(request_id):
+                    log.info("request %s is cancelled, as another replica asked", request_id)
+        except StoreUnavailable as e:
+            log.debug("cancellations are not heard for now: %s", e.message)

@@ -92,6 +92,7 @@ class Abandoned:
 
     def _hold(self) -> int:
         """Counts as held for a whole lease from now: a decode may have made it longer until now. Returns its number."""
+        self._forget_ended()
         number = next(self._numbers)
         self._held[number] = self._clock.now() + self._connector.lease
         return number
@@ -131,7 +132,11 @@ class Abandoned:
         return reply.status in FREED_BY
 
     def _count_held(self) -> float:
+        self._forget_ended()
+        return len(self._held)
+
+    def _forget_ended(self) -> None:
+        """Those whose lease is over."""
         now = self._clock.now()
         for number in list(itertools.takewhile(lambda n: self._held[n] <= now, self._held)):
             del self._held[number]
-        return len(self._held)

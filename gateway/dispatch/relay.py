@@ -62,8 +62,8 @@ async def relay_stream(
         if events.done and not events.answered:
             raise EngineBroken(f"engine {engine.id} ended its stream and said nothing in it", engine=engine.id)
         if not sink.started:
-            held += ready
-            if not held or (not events.done and len(held) <= MOST_HELD and says_nothing(held)):
+            held += ready  # what was held before says nothing, so only what is new is asked
+            if not held or (not events.done and len(held) <= MOST_HELD and says_nothing(ready)):
                 if events.error is not None:
                     raise events.error
                 continue
@@ -81,7 +81,7 @@ async def relay_stream(
             started()
             await sink.start(200, _SSE)
         return Ending(events.usage, held + DONE)
-    raise EngineBroken(f"engine {engine.id} ended its stream without [DONE]", engine=engine.id)
+    raise events.broken_off
 
 
 async def relay_unary(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from common.errors import DuetError, EngineError, HandoffExpired, NoRoutableEngine
+from common.errors import DuetError, EngineError, EngineRefused, HandoffExpired, NoRoutableEngine
 from gateway.dispatch.attempt import Attempt, Parts
 from gateway.dispatch.budget import RetryBudget
 from gateway.dispatch.journal import Journal, described, loads_of
@@ -141,6 +141,8 @@ class Serving:
             try:
                 ending = await self._attempt.go()
             except EngineError as error:
+                if isinstance(error, EngineRefused) and error.status < 500:
+                    self._parts.fleet.succeeded(error.engine)  # it works: it is the request that it refuses
                 part = part_of(error, self._prefill)
                 if part is not Part.DECODE or self._prefill_is_there():
                     self._suspicion.raised(error, self._prefill, midway=self._sink.started)

@@ -11,7 +11,7 @@ from common.clock import Clock
 from common.connectors import Connector
 from common.engine import Engine, Role
 from common.errors import ConfigurationError, StoreUnavailable
-from common.tasks import Background, end
+from common.tasks import Background, Lasting, end
 from gateway.fleet.fit import contradiction, misfit
 from gateway.fleet.member import Member
 from gateway.fleet.monitor import Monitor
@@ -221,8 +221,10 @@ class Fleet:
             self._look = asyncio.create_task(self.look_at_load())
 
     async def _watch_load(self) -> None:
+        each = Lasting(log, "a look at the engines' load")
         while True:
-            await self.look_at_load()
+            with each:
+                await self.look_at_load()
             await asyncio.sleep(self._load_interval)
 
     async def look_at_load(self) -> None:

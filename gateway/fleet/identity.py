@@ -26,12 +26,18 @@ def told_by(reply: Reply) -> Mapping[str, Any] | None:
         return None
     try:
         found = msgspec.json.decode(reply.body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
 
 _decode = msgspec.json.Decoder(Identity).decode
+
+
+def kv_engine_of(told: Mapping[str, Any] | None) -> str | None:
+    """The name of its KV connector, which handoffs must bear; None where it tells none."""
+    name = (told or {}).get("engine_id")
+    return name if isinstance(name, str) and name else None
 
 
 def identity_of(reply: Reply) -> Identity:
@@ -40,5 +46,5 @@ def identity_of(reply: Reply) -> Identity:
         return Identity()
     try:
         return _decode(reply.body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return Identity()

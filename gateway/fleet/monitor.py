@@ -20,7 +20,7 @@ from common.clock import Clock
 from common.connectors import Connector
 from common.engine import Engine, Role
 from common.errors import EngineBroken, EngineError
-from gateway.fleet.identity import IDENTITY, identity_of, told_by
+from gateway.fleet.identity import IDENTITY, identity_of, kv_engine_of, told_by
 from gateway.fleet.member import Member
 from gateway.transport.port import EngineClient, Reply
 
@@ -118,6 +118,8 @@ class Monitor:
             await self._learn()
         except EngineError as e:
             return e.message
+        except Exception as e:  # an answer that is odd as nobody foresaw is that engine's, and ends no check
+            return self._unforeseen("answered as nobody foresaw", e)
         return None
 
     async def _get(self, path: str) -> Reply:
@@ -127,6 +129,9 @@ class Monitor:
         """What it is. A stock engine tells nothing, and tells no Talker; a Talker must have an identity."""
         member = self.member
         member.identity = told_by(reply)
+        kv_engine = kv_engine_of(member.identity)
+        if kv_engine != member.engine.kv_engine:
+            member.engine = replace(member.engine, kv_engine=kv_engine)
         if not self._speech or member.engine.role is Role.CODE2WAV:
             return
         told = identity_of(reply)
@@ -158,9 +163,18 @@ class Monitor:
         member = self.member
         if member.up and member.known == self._judged:
             return None
-        why = self._misfit(member)
+        try:
+            why = self._misfit(member)
+        except Exception as e:
+            why = self._unforeseen("tells of itself what cannot be held against the others", e)
         self._judged = member.known if why is None else None
         return why
+
+    def _unforeseen(self, what: str, error: Exception) -> str:
+        fault = f"engine {self.member.engine.id} {what}: {type(error).__name__}: {error!s:.200}"
+        if self.member.fault != fault:
+            log.error("%s", fault, exc_info=error)
+        return fault
 
     def _refuse(self, why: str) -> None:
         member = self.member

@@ -3,7 +3,8 @@
 Operators drain, add and remove engines, on every replica by telling one.
 
 An order stands in the store. The replica that hears it carries it out at once, the others at their next look, and a
-replica that starts later before its first request.
+replica that starts later before its first request. A store that comes back empty is told again by the first replica
+that notices.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from common.clock import Clock
 from common.connectors import Connector
 from common.engine import Engine, Role
 from common.errors import BadRequest, ConfigurationError, Conflict, EngineError, EngineNotFound, StoreUnavailable
-from common.tasks import Background
+from common.strict import json_object
+from common.tasks import Background, Lasting
 from gateway.discovery import Discovery, Found
 from gateway.discovery.static import NAME as SETTINGS
 from gateway.discovery.told import engine_of
@@ -72,7 +74,11 @@ class Operator:
         self._clock = clock
         self._replica = replica
         self._interval = interval
-        self._orders: Orders = {}
+        self._given: Orders | None = None
+        """The orders that stood last; None as long as there was never one."""
+        self._refused: dict[str, str] = {}
+        """Engine -> why the order to add it cannot be carried out."""
+        self._each = Lasting(log, "a look at operators' orders")
         self._watch = Background(self._run)
 
     async def start(self) -> None:
@@ -83,14 +89,18 @@ class Operator:
     async def stop(self) -> None:
         await self._watch.stop()
 
-    async def drain(self, engine: str, on: bool) -> Member:
-        """From now on the engine gets no new request, or again some. Raises EngineNotFound, StoreUnavailable."""
+    async def drain(self, engine: str) -> Member:
+        """From now on the engine gets no new request. Raises EngineNotFound, StoreUnavailable."""
         member = self._member(engine)
-        if on:
-            await self._order(engine, {Order.DRAIN: "1"}, told="engine_drained")
-        else:
-            await self._order(engine, {}, drop=(Order.DRAIN,), told="engine_undrained")
+        await self._order(engine, {Order.DRAIN: "1"}, told="engine_drained")
         return member
+
+    async def undrain(self, engine: str) -> Member | None:
+        """The engine gets requests again; None for one that is not here now and for which an order stands, so that it
+        does not come back drained. Raises EngineNotFound, StoreUnavailable."""
+        await self._expect_known(engine)
+        await self._order(engine, {}, drop=(Order.DRAIN,), told="engine_undrained")
+        return self._fleet.members.get(engine)
 
     async def add(self, url: str, role: Role, declared: Mapping[str, Any] = NOBODY) -> Member:
         """One more engine. `declared` is what the caller says it is, in the names of `/duet/identity`. Adding an engine
@@ -117,20 +127,26 @@ class Operator:
         return self._fleet.members[engine.id]
 
     async def remove(self, engine: str) -> None:
-        """The engine leaves the fleet once what runs on it has ended. Raises EngineNotFound, StoreUnavailable."""
-        self._member(engine)
+        """The engine leaves the fleet once what runs on it has ended; of one that is not here, the orders are over.
+        Raises EngineNotFound, StoreUnavailable."""
+        await self._expect_known(engine)
         put = {Order.REMOVE: "1"} if engine in self._discovery.engines() else {}
         await self._order(engine, put, drop=(Order.ADD, Order.DECLARE, Order.DRAIN), told="engine_removed")
 
     async def look(self) -> None:
         """Carries out the orders that stand. Raises StoreUnavailable; then the last ones stand."""
         try:
-            self._orders = await self._store.orders()
+            found = await self._store.orders()
+            if found is None and self._given is not None:
+                log.warning("the store has lost operators' orders; those that stood last are written again")
+                await self._store.restore_orders(self._given)
+                found = await self._store.orders()
+            self._given = self._given if found is None else found
         finally:
-            self._carry_out(self._orders)
+            self._carry_out(self._given or {})
 
     async def _order(self, engine: str, put: Mapping[Order, str], *, drop: Sequence[Order] = (), told: str) -> None:
-        await self._store.give_order(engine, put, drop=drop)
+        await self._store.give_order(engine, put, drop=drop, last=self._given)
         await self._store.tell(self._clock.now(), {"event": told, "engine": engine, "replica": self._replica})
         log.info("%s: %s, as an operator asked", told.replace("_", " "), engine)
         await self.look()
@@ -177,11 +193,20 @@ class Operator:
 
     def _ordered(self, id_: str, text: str) -> Engine | None:
         try:
-            said = json.loads(text)
-            return self._engine(said["url"], Role(said["role"]))
-        except (ValueError, KeyError, TypeError, BadRequest) as e:
-            log.warning("the order to add engine %s cannot be carried out here: %s", id_, e)
+            said = json_object(text)
+            url, role = said.get("url"), said.get("role")
+            if not isinstance(url, str) or not isinstance(role, str):
+                raise ValueError(f"url is {url!r:.80}, role is {role!r:.80}; expected a text each")
+            engine = self._engine(url, Role(role))
+            if engine.id != id_:
+                raise ValueError(f"url is {url!r:.80}; expected one of {id_}, for which it stands")
+        except (ValueError, BadRequest) as e:
+            if self._refused.get(id_) != str(e):
+                log.warning("the order to add engine %s cannot be carried out here: %s", id_, e)
+            self._refused[id_] = str(e)
             return None
+        self._refused.pop(id_, None)
+        return engine
 
     def _engine(self, url: str, role: Role) -> Engine:
         try:
@@ -190,7 +215,7 @@ class Operator:
             raise BadRequest(e.message, param="url") from None
 
     async def _expect_fit(self, engine: Engine, declared: Mapping[str, Any]) -> None:
-        earlier = _declared(self._orders.get(engine.id, {}))
+        earlier = _declared((self._given or {}).get(engine.id, {}))
         try:
             told = await self._looker.identity_of(engine) or {}
         except EngineError as e:
@@ -212,25 +237,33 @@ class Operator:
             raise EngineNotFound(f"engine {engine!r:.200} is not of the fleet: expected one of {known}")
         return member
 
+    async def _expect_known(self, engine: str) -> None:
+        """Of the fleet, or one for which an order stands, also one that another replica was given just now."""
+        member = self._fleet.members.get(engine)
+        if member is None or member.leaving:
+            await self.look()
+            if not (self._given or {}).get(engine):
+                self._member(engine)
+
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._interval)
             await self._try_look()
 
     async def _try_look(self) -> None:
-        try:
-            await self.look()
-        except StoreUnavailable as e:
-            log.debug("operators' orders are not seen for now: %s", e.message)
+        with self._each:
+            try:
+                await self.look()
+            except StoreUnavailable as e:
+                log.debug("operators' orders are not seen for now: %s", e.message)
 
 
 def _declared(standing: Mapping[Order, str]) -> Identity:
     """What an operator said of an engine."""
     try:
-        said = json.loads(standing.get(Order.DECLARE, "{}"))
+        return json_object(standing.get(Order.DECLARE, "{}"))
     except ValueError:
         return NOBODY
-    return said if isinstance(said, dict) else NOBODY
 
 
 def _is_at(engine: Engine, other: Engine) -> bool:

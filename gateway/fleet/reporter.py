@@ -8,7 +8,7 @@ import logging
 
 from common.clock import Clock
 from common.errors import StoreUnavailable
-from common.tasks import Background
+from common.tasks import Background, Lasting
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.member import Member
 from gateway.routing import BreakerState
@@ -60,9 +60,11 @@ class Reporter:
         return member.breaker.state(self._clock.monotonic())
 
     async def _run(self) -> None:
+        each = Lasting(log, "a look at what becomes of engines")
         while True:
-            try:
-                await self.look()
-            except StoreUnavailable as e:
-                log.debug("what becomes of engines is not told for now: %s", e.message)
+            with each:
+                try:
+                    await self.look()
+                except StoreUnavailable as e:
+                    log.debug("what becomes of engines is not told for now: %s", e.message)
             await asyncio.sleep(self._interval)

@@ -22,6 +22,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from common.errors import ConfigurationError, StoreUnavailable
 from gateway.store import scripts
+from gateway.store.port import Unreadable
 
 MAX_CONNECTIONS = 32
 TIMEOUT = 2.0
@@ -30,6 +31,9 @@ LISTEN_FOR = 5.0
 """Seconds without a message after which a listener asks whether its connection still stands."""
 REPEAT_AFTER = (0.02, 0.1)
 """Seconds between the tries of one round trip whose connection failed or whose answer did not come."""
+
+WRONG_TYPE = "wrong kind of value"
+"""In the words of the server where a key holds another type than a command is for; also out of a script."""
 
 _PASSING = (RedisConnectionError, RedisTimeoutError, OSError)
 """Errors that another try may not have. A wrong password is a connection error to redis-py, but does not pass."""
@@ -53,6 +57,7 @@ def client_from_url(url: str) -> Redis:
             socket_timeout=TIMEOUT,
             socket_connect_timeout=TIMEOUT,
             decode_responses=True,
+            encoding_errors="backslashreplace",  # what others wrote and is no text must not fail as a whole answer
             retry=Retry(NoBackoff(), 0),
         )
         make: Callable[[], object] = pool.make_connection
@@ -84,13 +89,28 @@ class Client:
 
     async def read(self, op: str, fill: Fill) -> list[Any]:
         """One round trip that may be abandoned. `op` names it in errors. Raises StoreUnavailable."""
+        results = await self._answers(op, fill)
+        for result in results:
+            if isinstance(result, Exception):
+                raise StoreUnavailable(f"the store refused ({op}): {_words(result)}")
+        return results
+
+    async def each(self, op: str, fill: Fill) -> list[Any]:
+        """The same where each command reads a key of its own: one that holds another type than it should is
+        `Unreadable`, and spoils no other. Raises StoreUnavailable."""
+        results = await self._answers(op, fill)
+        for result in results:
+            if isinstance(result, Exception) and WRONG_TYPE not in str(result):
+                raise StoreUnavailable(f"the store refused ({op}): {_words(result)}")
+        return [
+            Unreadable(f"its key is of another type: {r!s:.200}") if isinstance(r, Exception) else r for r in results
+        ]
+
+    async def _answers(self, op: str, fill: Fill) -> list[Any]:
         results = await self._repeated(op, fill)
         if any(isinstance(r, NoScriptError) for r in results):
             await self._repeated(op, _load_scripts)
             results = await self._repeated(op, fill)
-        for result in results:
-            if isinstance(result, Exception):
-                raise StoreUnavailable(f"the store refused ({op}): {_words(result)}")
         return results
 
     async def write(self, op: str, fill: Fill) -> list[Any]:

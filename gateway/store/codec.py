@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -86,7 +87,7 @@ def from_hash(request_id: str, fields: Mapping[str, str]) -> Record:
     """A record from its hash; the operation ids in it are the store's own. Raises UnreadableRecord."""
     try:
         return _record(request_id, fields)
-    except (KeyError, ValueError) as e:
+    except (KeyError, ValueError, OverflowError, RecursionError) as e:
         what = f"no field {e}" if isinstance(e, KeyError) else str(e)
         raise UnreadableRecord(f"the record of request {request_id} cannot be read: {what}") from None
 
@@ -129,14 +130,14 @@ def _record(request_id: str, fields: Mapping[str, str]) -> Record:
         connector=fields["connector"],
         owner=fields["owner"],
         decode=fields["decode"],
-        created_at=float(fields["created_at"]),
-        updated_at=float(fields["updated_at"]),
+        created_at=_time(fields["created_at"]),
+        updated_at=_time(fields["updated_at"]),
         prefill=fields.get("prefill") or None,
         unsplit=fields.get("unsplit") or None,
         client_request_id=fields.get("client_request_id") or None,
         handoff=_json(fields, "handoff"),
-        handoff_expires_at=float(expiry) if (expiry := fields.get("handoff_expires_at")) else None,
-        timings={name.removeprefix(AT): float(at) for name, at in fields.items() if name.startswith(AT)},
+        handoff_expires_at=_time(expiry) if (expiry := fields.get("handoff_expires_at")) else None,
+        timings={name.removeprefix(AT): _time(at) for name, at in fields.items() if name.startswith(AT)},
         usage=_json(fields, "usage"),
         error=_json(fields, "error"),
         speech=Speech(fields.get("speech", Speech.OFF)),
@@ -147,4 +148,17 @@ def _record(request_id: str, fields: Mapping[str, str]) -> Record:
 
 
 def _json(fields: Mapping[str, str], name: str) -> Any:
-    return json.loads(fields[name]) if name in fields else None
+    """None where there is none. Raises ValueError for what is of another sort than `Record` has."""
+    value = json.loads(fields[name]) if name in fields else None
+    expected = list if name == "conditioning" else dict
+    if not isinstance(value, expected | None):
+        raise ValueError(f"{name} is a {type(value).__name__}; expected a {expected.__name__}")
+    return value
+
+
+def _time(text: str) -> float:
+    """Raises ValueError for what is no number, or not finite."""
+    at = float(text)
+    if not math.isfinite(at):
+        raise ValueError(f"a time is {text!r}; expected epoch seconds")
+    return at

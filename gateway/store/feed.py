@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from gateway.lifecycle import Record
@@ -10,6 +12,8 @@ from gateway.store.steps import Step
 
 OVERTAKEN = "overtaken"
 """The event of a row that says what a request's state really is: the row before it said what its writer believed."""
+
+_VERSION = re.compile(r"[0-9]{1,18}")
 
 
 def admitted(record: Record) -> dict[str, str]:
@@ -42,7 +46,19 @@ def corrections(chain: Sequence[Step], applied: Sequence[Applied]) -> Iterator[d
             yield {**stepped(step), "event": OVERTAKEN, "state": state, "version": version}
 
 
-def parted(fields: Mapping[str, str]) -> tuple[float, dict[str, str]]:
-    """A row's time, and the rest."""
+def parted(id_: str, fields: Mapping[str, str]) -> tuple[float, dict[str, str]]:
+    """A row's time, and the rest. A row that somebody else wrote hides no other: without a time of its own it has that
+    of its id, and a version that is none is left out."""
     rest = dict(fields)
-    return float(rest.pop("at")), rest
+    at = _number(rest.pop("at", ""))
+    if not _VERSION.fullmatch(rest.get("version", "0")):
+        del rest["version"]
+    return int(id_.partition("-")[0]) / 1000 if at is None else at, rest
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

@@ -9,7 +9,7 @@
 | `load:<engine>` | sorted set | request id -> when its place ends, epoch ms | as its longest entry |
 | `cancels:<replica>` | channel | ids of requests that somebody wants ended | not kept |
 | `feed` | stream | what happened to any request or engine; bounded | `live_ttl + record_ttl` after its newest entry |
-| `orders` | hash | `<order>:<engine>` -> its text | `live_ttl` after a replica looked |
+| `orders` | hash | `<order>:<engine>` -> its text; `given` from the first on | `live_ttl` after a replica looked |
 | `registered` | sorted set | engine -> when it was last heard of, epoch s (`common/registry`) | a day more |
 | `registered:<engine>` | string | its announcement | some seconds, renewed by heartbeat |
 | `audio:<id>` | string | what a spoken answer said | `audio_ttl` |

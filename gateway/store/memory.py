@@ -18,7 +18,7 @@ from common.errors import StoreUnavailable
 from gateway.lifecycle import LIVE, Record, State
 from gateway.store import feed
 from gateway.store.codec import AT, admission_fields, engines_of, event_id, fingerprint, from_hash
-from gateway.store.port import Applied, EventRow, FeedRow, Load, Order, Orders, Outcome, Transition
+from gateway.store.port import Applied, EventRow, FeedRow, Load, Order, Orders, Outcome, Transition, Unreadable
 from gateway.store.steps import EVENTS_KEPT, FEED_KEPT, FIRST_LEASE, OPS_KEPT, Step, steps
 
 
@@ -53,8 +53,8 @@ class MemoryStore:
         self._listeners: dict[str, set[asyncio.Queue[str]]] = {}
         self._feed: deque[FeedRow] = deque(maxlen=FEED_KEPT)
         self._told = 0
-        self._orders: dict[str, dict[Order, str]] = {}
-        self.announcements: dict[str, str | None] = {}
+        self._orders: dict[str, dict[Order, str]] | None = None
+        self.announcements: dict[str, str | Unreadable | None] = {}
         """What engines say of themselves; set by whoever makes them up."""
         self.available = True
 
@@ -132,16 +132,27 @@ class MemoryStore:
         self._begin("tell")
         self._tell({**fields, "at": repr(at)})
 
-    async def orders(self) -> Orders:
+    async def orders(self) -> Orders | None:
         self._begin("orders")
+        if self._orders is None:
+            return None
         return {engine: dict(orders) for engine, orders in self._orders.items() if orders}
 
-    async def announced(self) -> Mapping[str, str | None]:
+    async def restore_orders(self, last: Orders) -> None:
+        self._begin("orders")
+        if self._orders is None:
+            self._orders = {engine: dict(orders) for engine, orders in last.items()}
+
+    async def announced(self) -> Mapping[str, str | Unreadable | None]:
         self._begin("registry")
         return dict(self.announcements)
 
-    async def give_order(self, engine: str, put: Mapping[Order, str], *, drop: Iterable[Order] = ()) -> None:
+    async def give_order(
+        self, engine: str, put: Mapping[Order, str], *, drop: Iterable[Order] = (), last: Orders | None = None
+    ) -> None:
         self._begin("order")
+        if self._orders is None:
+            self._orders = {engine: dict(orders) for engine, orders in (last or {}).items()}
         standing = self._orders.setdefault(engine, {})
         for order in drop:
             standing.pop(order, None)
@@ -256,7 +267,7 @@ class MemoryStore:
     def _tell(self, *rows: Mapping[str, str]) -> None:
         for row in rows:
             self._told += 1
-            self._feed.append(FeedRow(f"0-{self._told}", *feed.parted(row)))
+            self._feed.append(FeedRow(f"0-{self._told}", *feed.parted(f"0-{self._told}", row)))
 
     def _enter(self, loads: Sequence[Load]) -> None:
         for load in loads:

@@ -102,6 +102,13 @@ Orders = Mapping[str, Mapping[Order, str]]
 """Engine -> the orders that stand for it, each with its text."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """What stands in the place of a value that somebody else wrote and that is of another type."""
+
+    why: str
+
+
 class Store(Protocol):
     async def admit(
         self, record: Record, *, transitions: Sequence[Transition] = (), loads: Sequence[Load] = ()
@@ -152,21 +159,35 @@ class Store(Protocol):
         """Adds a row to the feed. Transitions are told by `admit` and `apply` themselves."""
         ...
 
-    async def orders(self) -> Orders:
-        """What stands. It is forgotten `live_ttl` seconds after nobody asked any more."""
+    async def orders(self) -> Orders | None:
+        """What stands; None where no order was ever given, or all are lost. They are forgotten `live_ttl` seconds after
+        nobody asked any more."""
         ...
 
-    async def give_order(self, engine: str, put: Mapping[Order, str], *, drop: Iterable[Order] = ()) -> None:
-        """Orders from now on, and those that are over; both in one round trip."""
+    async def restore_orders(self, last: Orders) -> None:
+        """Writes the orders that stood last, if the store has lost them: as a whole, or not at all where somebody was
+        first with that, or gave an order."""
         ...
 
-    async def announced(self) -> Mapping[str, str | None]:
+    async def give_order(
+        self,
+        engine: str,
+        put: Mapping[Order, str],
+        *,
+        drop: Iterable[Order] = (),
+        last: Orders | None = None,
+    ) -> None:
+        """Orders from now on, and those that are over; in one round trip, behind a `restore_orders` of `last`."""
+        ...
+
+    async def announced(self) -> Mapping[str, str | Unreadable | None]:
         """Engines that announced themselves (`common/registry`): id -> the announcement, None where its time is
         over."""
         ...
 
     async def loads(self, engines: Sequence[str]) -> Mapping[str, int]:
-        """How many requests of all replicas are in flight on each of these engines."""
+        """How many requests of all replicas are in flight on each of these engines, without those whose count cannot
+        be read."""
         ...
 
     async def heartbeat(self, owner: str, lease: float) -> None:

@@ -7,6 +7,7 @@ is for, and the record before whatever lists it.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -21,8 +22,10 @@ from gateway.store.board import Board
 from gateway.store.client import Client, client_from_url
 from gateway.store.codec import admission_fields, engines_of, event_id, fingerprint, from_hash, readable
 from gateway.store.keys import Keys
-from gateway.store.port import Applied, EventRow, FeedRow, Load, Order, Orders, Outcome, Transition
+from gateway.store.port import Applied, EventRow, FeedRow, Load, Order, Orders, Outcome, Transition, Unreadable
 from gateway.store.steps import EVENTS_KEPT, FIRST_LEASE, OPS_KEPT, Step, steps
+
+log = logging.getLogger(__name__)
 
 RECENT = 10_000
 """Requests that the recent index keeps."""
@@ -139,7 +142,8 @@ class RedisStore:
             for engine in engines:
                 pipe.evalsha(scripts.COUNT.sha, 1, self._keys.load(engine))
 
-        return dict(zip(engines, await self._client.read("loads", fill), strict=True))
+        counted = dict(zip(engines, await self._client.each("loads", fill), strict=True))
+        return {engine: count for engine, count in counted.items() if not isinstance(count, Unreadable)}
 
     async def feed(self, limit: int, *, after: str | None = None) -> Sequence[FeedRow]:
         return await self._board.feed(limit, after)
@@ -150,13 +154,18 @@ class RedisStore:
     async def tell(self, at: float, fields: Mapping[str, str]) -> None:
         await self._board.tell([{**fields, "at": repr(at)}])
 
-    async def orders(self) -> Orders:
+    async def orders(self) -> Orders | None:
         return await self._board.orders()
 
-    async def give_order(self, engine: str, put: Mapping[Order, str], *, drop: Iterable[Order] = ()) -> None:
-        await self._board.give_order(engine, put, drop)
+    async def restore_orders(self, last: Orders) -> None:
+        await self._board.restore_orders(last)
 
-    async def announced(self) -> Mapping[str, str | None]:
+    async def give_order(
+        self, engine: str, put: Mapping[Order, str], *, drop: Iterable[Order] = (), last: Orders | None = None
+    ) -> None:
+        await self._board.give_order(engine, put, drop, last)
+
+    async def announced(self) -> Mapping[str, str | Unreadable | None]:
         return await self._board.announced()
 
     async def heartbeat(self, owner: str, lease: float) -> None:
@@ -215,17 +224,24 @@ class RedisStore:
         return [(id_, at) for id_, at in found]
 
     async def _hashes(self, op: str, ids: Sequence[str]) -> dict[str, Mapping[str, str]]:
-        """The hashes of these records, in this order; empty where there is none."""
+        """The hashes of these records, in this order; empty where there is none. What is no hash is left out."""
 
         def fill(pipe: Pipeline) -> None:
             for id_ in ids:
                 pipe.hgetall(self._keys.request(id_))
 
-        return dict(zip(ids, await self._client.read(op, fill), strict=True))
+        found = dict(zip(ids, await self._client.each(op, fill), strict=True))
+        for id_, fields in found.items():
+            if isinstance(fields, Unreadable):
+                log.warning("the record of request %s cannot be read: %s", id_, fields.why)
+        return {id_: fields for id_, fields in found.items() if not isinstance(fields, Unreadable)}
 
     async def _orphans_of(self, owner: str) -> list[Record]:
         owned = self._keys.owned(owner)
-        (ids,) = await self._client.read("orphans", lambda pipe: pipe.srandmember(owned, CLAIMS_AT_ONCE))
+        (ids,) = await self._client.each("orphans", lambda pipe: pipe.srandmember(owned, CLAIMS_AT_ONCE))
+        if isinstance(ids, Unreadable):
+            log.warning("the claims of %s cannot be read: %s", owner, ids.why)
+            return []
         rows = await self._hashes("orphans", ids) if ids else {}
         over = [id_ for id_, fields in rows.items() if not fields]
         live: list[Record] = []

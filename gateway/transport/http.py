@@ -25,7 +25,7 @@ from common.engine import Engine
 from common.errors import EngineBroken, EngineTimeout, EngineUnreachable
 from gateway.transport.patience import Patience
 from gateway.transport.pool import EngineConnector
-from gateway.transport.port import Deadlines, Reply
+from gateway.transport.port import Deadlines, Reply, Sent
 
 READ_BUFFER = 2**18
 """Bytes of one reply that may wait for a slow client; at twice that, the engine is held back."""
@@ -38,19 +38,21 @@ BIG_BODY = 2**20
 class Departure:
     """When a request began to leave: from then on its headers are waited for, and everything behind them."""
 
-    def __init__(self, headers: float) -> None:
+    def __init__(self, headers: float, sent: Sent) -> None:
         self.at: float | None = None
         """By the event loop's clock. None before there is a connection: the engine has seen nothing then."""
         self.bound = asyncio.timeout(None)
         self._headers = headers
+        self._sent = sent
 
     def now(self) -> None:
+        self._sent.maybe = True
         self.at = asyncio.get_running_loop().time()
         self.bound.reschedule(self.at + self._headers)
 
     def not_yet(self) -> None:
         """The connection that it had was of no use, and another one is made."""
-        self.at = None
+        self.at, self._sent.maybe = None, False
         self.bound.reschedule(None)
 
 
@@ -156,10 +158,18 @@ class HttpEngineClient:
                 stream.close()
 
     async def post(
-        self, engine: Engine, path: str, body: bytes, *, headers: Mapping[str, str], deadlines: Deadlines
+        self,
+        engine: Engine,
+        path: str,
+        body: bytes,
+        *,
+        headers: Mapping[str, str],
+        deadlines: Deadlines,
+        sent: Sent | None = None,
     ) -> HttpReplyStream:
         data = io.BytesIO(body) if len(body) > BIG_BODY else body
-        return await self._call("POST", engine, path, data, {"content-type": "application/json", **headers}, deadlines)
+        headers = {"content-type": "application/json", **headers}
+        return await self._call("POST", engine, path, data, headers, deadlines, sent)
 
     async def _call(
         self,
@@ -169,11 +179,12 @@ class HttpEngineClient:
         data: bytes | io.BytesIO | None,
         headers: Mapping[str, str],
         bounds: Deadlines,
+        sent: Sent | None = None,
     ) -> HttpReplyStream:
         if self._session is None:
             raise RuntimeError("the engine client is not started, or is closed")
         timeout = aiohttp.ClientTimeout(total=None, connect=bounds.connect)
-        departure = Departure(bounds.headers)
+        departure = Departure(bounds.headers, sent if sent is not None else Sent())
         try:
             async with departure.bound:
                 response = await self._session.request(

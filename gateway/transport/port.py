@@ -34,6 +34,14 @@ class Reply:
     body: bytes
 
 
+@dataclass(slots=True)
+class Sent:
+    """What became of a call, also of one that is cut before it has a reply."""
+
+    maybe: bool = False
+    """Whether the engine may have seen something of it."""
+
+
 class ReplyStream(Protocol):
     """A reply whose headers are in and whose body is still coming."""
 
@@ -66,9 +74,17 @@ class EngineClient(Protocol):
         ...
 
     async def post(
-        self, engine: Engine, path: str, body: bytes, *, headers: Mapping[str, str], deadlines: Deadlines
+        self,
+        engine: Engine,
+        path: str,
+        body: bytes,
+        *,
+        headers: Mapping[str, str],
+        deadlines: Deadlines,
+        sent: Sent | None = None,
     ) -> ReplyStream:
-        """Sends JSON and returns at the response's headers, whatever their status. The caller closes the reply.
+        """Sends JSON and returns at the response's headers, whatever their status. The caller closes the reply. `sent`
+        is kept up to date for the caller.
 
         Raises EngineUnreachable, EngineTimeout, EngineBroken. Cancelling the call closes the connection.
         """

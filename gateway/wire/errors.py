@@ -6,14 +6,15 @@
 | FastAPI's `{"detail"}`, plain text, nothing | the same status, with the text there is |
 | 401, 403 | 502: it is the gateway's key that the engine refuses |
 | 400 about `kv_transfer_params` | 502: these are the gateway's, not the client's |
-| an error object in a stream or under status 200 | the status that its `code` names, else 500 |
+| an error object under status 200, streamed or whole | as if its `code` were the status; 500 without |
+| `event: error` in a stream | the same, whatever its data are |
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +23,15 @@ import msgspec
 from common.errors import DuetError, EngineError, EngineRefused, HandoffInvalid
 from gateway.wire.added import STEERING
 
+_NULL = msgspec.Raw(b"null")
 DONE = b"data: [DONE]\n\n"
 MAX_MESSAGE = 4096
 """Characters of an engine's message that are passed on: some engines repeat the whole prompt in it."""
 BUSY_RETRY_AFTER = 1.0
 """Seconds, for an engine that says it is busy (429, 503) and not for how long."""
+
+MAX_RETRY_AFTER = 3600.0
+"""Seconds: no client is sent away for longer, whatever an engine says."""
 
 MAX_PARAM = 256
 """Characters of the name of a field at fault."""
@@ -63,21 +68,25 @@ def stream_error(error: DuetError) -> bytes:
 
 def refusal(engine: str, status: int, body: bytes, retry_after: str | None = None) -> EngineError:
     """An engine's error reply as an error of ours, in the engine's words. `retry_after` is its header's value."""
-    told = _told(body)
-    if status in (401, 403):
-        why = f"engine {engine} refused the gateway with status {status}: {told.message}"
-        return EngineError(why, engine=engine, worked=False)
     if not 400 <= status <= 599:
         why = f"engine {engine} answered with status {status}; expected 200"
         return EngineError(why, engine=engine, worked=False)
-    error = _refused(engine, told, status)
-    if status in (429, 503):
-        error.retry_after = _seconds(retry_after)
+    return _refused(engine, _told(body), status, retry_after)
+
+
+def error_in(fields: Mapping[str, msgspec.Raw]) -> Any:
+    """What a JSON object under a good status says went wrong, as JSON; None if it says nothing of the kind.
+
+    Old vLLM has no `error` around it, but says in `object` what it is. Raises msgspec.DecodeError, RecursionError.
+    """
+    error = msgspec.json.decode(fields.get("error", _NULL))
+    if error is None and bytes(fields.get("object", _NULL)) == b'"error"':
+        return {name: msgspec.json.decode(raw) for name, raw in fields.items() if name != "object"}
     return error
 
 
 def refused(engine: str, error: Any) -> EngineError:
-    """An error that came under a good status, as JSON: what stood in `error`."""
+    """An error that came under a good status, as JSON (`error_in`): what it would be under the status it names."""
     told = _read(error)
     named = told.code if isinstance(told.code, int) and 400 <= told.code <= 599 else 500
     return _refused(engine, told, named)
@@ -92,11 +101,14 @@ class _Told:
     code: Any = None
 
 
-def _refused(engine: str, told: _Told, status: int) -> EngineError:
+def _refused(engine: str, told: _Told, status: int, retry_after: str | None = None) -> EngineError:
+    if status in (401, 403):
+        why = f"engine {engine} refused the gateway with status {status}: {told.message}"
+        return EngineError(why, engine=engine, worked=False)
     message = told.message or f"engine {engine} answered with status {status}"
     if told.param is not None and told.param.partition(".")[0] in STEERING:
         return HandoffInvalid(f"engine {engine} refused the handoff: {message}", engine=engine, worked=False)
-    return EngineRefused(
+    error = EngineRefused(
         message,
         engine=engine,
         status=status,
@@ -104,6 +116,9 @@ def _refused(engine: str, told: _Told, status: int) -> EngineError:
         code=_code(told.code, status, message),
         param=told.param,
     )
+    if status in (429, 503):
+        error.retry_after = _seconds(retry_after)
+    return error
 
 
 def _code(code: Any, status: int, message: str) -> str | None:
@@ -145,12 +160,12 @@ def _text(value: Any) -> str:
 
 
 def _seconds(retry_after: str | None) -> float:
-    """A `Retry-After` in seconds; one that is a date, or no number at all, counts as none."""
+    """A `Retry-After` in seconds, at most an hour; one that is a date, or no number at all, counts as none."""
     try:
         seconds = float(retry_after or "")
     except ValueError:
         return BUSY_RETRY_AFTER
-    return seconds if 0 <= seconds < math.inf else BUSY_RETRY_AFTER
+    return min(seconds, MAX_RETRY_AFTER) if 0 <= seconds < math.inf else BUSY_RETRY_AFTER
 
 
 def _is_pointless_to_repeat(error: DuetError) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 from common.errors import EngineBroken
 from gateway.wire.added import STEERING
 from gateway.wire.choices import Choice, failed_end
-from gateway.wire.errors import refused
+from gateway.wire.errors import error_in, refused
 from gateway.wire.usage import with_cached_tokens
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -26,18 +26,18 @@ class UnaryAnswer:
 def unary_answer(engine: str, body: bytes, cached_tokens: int | None = None) -> UnaryAnswer:
     """`cached_tokens` is prefill's figure, which takes the place of decode's; None leaves it.
 
-    Raises EngineBroken if it is no answer or did not end well, EngineRefused if it is an error under status 200."""
+    Raises EngineBroken if it is no answer or did not end well; what `refused` makes of an error under status 200.
+    """
     try:
         if not body.isascii():
             str(body, "utf-8")  # the decoder looks into no string that it leaves raw
         fields = _FIELDS.decode(body)
+        if (error := error_in(fields)) is not None:
+            raise refused(engine, error)
         choices = msgspec.json.decode(fields.get("choices", b"[]"), type=list[Choice])
         usage = msgspec.json.decode(fields.get("usage", b"null"), type=dict[str, Any] | None)
-        error = msgspec.json.decode(fields.get("error", b"null"))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:
         raise EngineBroken(f"engine {engine} answered with no completion: {e}", engine=engine) from None
-    if error is not None:
-        raise refused(engine, error)
     if not choices:
         raise EngineBroken(f"engine {engine} answered with no choice", engine=engine)
     if end := failed_end(choices):

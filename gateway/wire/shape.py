@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 
 from common.errors import MalformedBody
 
@@ -13,9 +14,10 @@ MAX_NESTED = 100_000
 MAX_FIELDS = 256
 """Top-level fields; the APIs have some eighty."""
 
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_INNERMOST = re.compile(rb"\[\]|\{\}")
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+"""A string, or what began as one and has no end: matched too, so that no byte of it is looked at again."""
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 def check_shape(body: bytes) -> None:
@@ -29,10 +31,5 @@ def check_shape(body: bytes) -> None:
             f"the body is nested too deeply or too often: it has {len(left) // 2} lists and objects or more; "
             f"expected at most {MAX_NESTED}"
         )
-    for _ in range(MAX_DEPTH):  # each turn takes the innermost ones away
-        peeled = _INNERMOST.sub(b"", left)
-        if len(peeled) == len(left):
-            return
-        left = peeled
-    if left:
+    if max(accumulate(map(_STEP.__getitem__, left)), default=0) > MAX_DEPTH:
         raise MalformedBody(f"the body is nested too deeply; expected at most {MAX_DEPTH} levels")

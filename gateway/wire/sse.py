@@ -6,7 +6,8 @@ that writes about errors costs nothing and changes nothing.
 | in an event | what becomes of it |
 | --- | --- |
 | `[DONE]` | passed on; the stream is done, and nothing after it is |
-| `error`, or a `finish_reason` error or abort | held back: whoever relays says it in OpenAI's shape |
+| `error`, `"object": "error"`, a `finish_reason` error or abort | held back: the relay tells it in OpenAI's shape |
+| `event: error` | the same, whatever its data are |
 | no JSON, or no UTF-8 | held back: the engine is broken, and what follows is as little worth |
 | `kv_transfer_params` and its like | taken out; every other field stays the bytes that came |
 | `usage` | kept aside, passed on with prefill's `cached_tokens` |
@@ -24,7 +25,7 @@ import msgspec
 from common.errors import DuetError, EngineBroken
 from gateway.wire.added import STEERING
 from gateway.wire.choices import Choice, failed_end
-from gateway.wire.errors import refused
+from gateway.wire.errors import error_in, refused
 from gateway.wire.usage import with_cached_tokens
 
 MAX_EVENT = 16 * 2**20
@@ -96,6 +97,20 @@ class EventStream:
         ended = bool(choices) and choices[-1].finish_reason is not None and not any(c.index for c in choices)
         return ended and not self._rest and self.error is None
 
+    @property
+    def broken_off(self) -> DuetError:
+        """What to say of a stream that is over and neither `done` nor `complete`. It may have been none at all: an
+        error as plain JSON, or one whose event has no end."""
+        last = b"".join(self._latest) + bytes(self._rest)
+        for said in (_data_of(_LINE.split(bytes(self._rest))), last):
+            try:
+                error = self._failure(_FIELDS.decode(said))
+            except (msgspec.DecodeError, RecursionError):
+                continue
+            if error is not None:
+                return error
+        return EngineBroken(f"engine {self._engine} ended its stream without [DONE]", engine=self._engine)
+
     def _whole_events(self, chunk: bytes) -> bytes:
         """What has come, up to its last event's end; the rest is kept.
 
@@ -132,10 +147,13 @@ class EventStream:
 
     def _put_right(self, event: bytes) -> bytes:
         lines = _LINE.split(event)
-        data = b"\n".join(line[5:] for line in lines if line.startswith(b"data:"))
+        data = _data_of(lines)
         if data.strip() == b"[DONE]":
             self.done = True
             return event
+        if any(line[6:].strip() == b"error" for line in lines if line.startswith(b"event:")):
+            self.error = self._named_error(data)
+            return b""
         if data.strip() and not self._hears(data):
             seen = data.strip()[:_SHOWN].decode("utf-8", "replace")
             self.error = EngineBroken(
@@ -170,9 +188,18 @@ class EventStream:
         self._usage = usage if mended is None else msgspec.json.encode(mended)
         return {} if mended is None else {"usage": msgspec.Raw(self._usage)}
 
+    def _named_error(self, data: bytes) -> DuetError:
+        """Of an event that is an error by its name: its data may be an error object, what stands in one, or text."""
+        try:
+            said = msgspec.json.decode(data)
+        except (msgspec.DecodeError, RecursionError):
+            said = data.decode("utf-8", "replace").strip()
+        inner = said.get("error") if isinstance(said, dict) else None
+        return refused(self._engine, said if inner is None else inner)
+
     def _failure(self, fields: Mapping[str, msgspec.Raw]) -> DuetError | None:
         try:
-            error = msgspec.json.decode(fields.get("error", b"null"))
+            error = error_in(fields)
             if error is not None:
                 return refused(self._engine, error)
             end = failed_end(msgspec.json.decode(fields.get("choices", b"[]"), type=list[Choice]))
@@ -232,20 +259,25 @@ def payloads(events: bytes) -> list[bytes]:
         return [events[6:-2]]  # one event of one line, as it mostly is
     found = []
     for event in _END.split(events):
-        data = b"\n".join(line[5:] for line in _LINE.split(event) if line.startswith(b"data:"))
+        data = _data_of(_LINE.split(event))
         if data:
             found.append(data)
     return found
 
 
+def _data_of(lines: list[bytes]) -> bytes:
+    return b"\n".join(line[5:] for line in lines if line.startswith(b"data:"))
+
+
 def _is_of_interest(data: bytes) -> bool:
-    """Whether there may be something to do, told by words that no text of a model can have in it (but `[DONE]`)."""
+    """Whether there may be something to do, told by words that no text of a model can have in it (but the last two)."""
     return (
         b'"error"' in data
         or b'"abort"' in data
         or b'_transfer_params"' in data
         or b'"usage"' in data
         or b"[DONE]" in data
+        or b"event:" in data
     )
 
 

@@ -13,11 +13,7 @@ Json = dict[str, Any]
 SAMPLED = {"temperature": 0.8, "seed": 3}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
 JSON_SCHEMA = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA, "strict": True}}
-CHOSEN = {"type": "object", "properties": {"unit": {"enum": ["celsius", "kelvin"]}, "wet": {"type": "boolean"}}}
-STRICT = {**CHOSEN, "required": ["unit", "wet"], "additionalProperties": False}
-"""Arguments that even random weights come to an end of."""
-TOOLS = [{"type": "function", "function": {"name": name, "parameters": STRICT}} for name in ("look_up", "look_out")]
-CALL = {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "look_up"}}, "max_tokens": 64}
+CALL = {"tools": [weather("look_up")], "tool_choice": {"type": "function", "function": {"name": "look_up"}}}
 SPLIT = "split"
 REFUSED = 400
 
@@ -99,12 +95,8 @@ ODD = [
             "max_completion_tokens": (SPLIT, {"max_tokens": None, "max_completion_tokens": 5}),
             "suffix": (SPLIT, {"suffix": " and then"}),
             "tools that are not to be used": (SPLIT, {**CALL, "tool_choice": "none"}),
-            "tools that may be used": (SPLIT, {**CALL, "tool_choice": "auto"}),
-            "one of two tools that is to be used": (SPLIT, CALL),
-            "a tool that is to be used": (SPLIT, {**CALL, "tool_choice": "required"}),
-            "several calls of tools, sampled": (SPLIT, {**CALL, **SAMPLED, "tool_choice": "required"}),
-            "a tool that there is not": (REFUSED, {**CALL, "tools": [weather("look_down")]}),
-            "no tools to choose from": (REFUSED, {"tool_choice": "required"}),
+            "a tool that is to be used, without a parser for it": (REFUSED, CALL),
+            "a tool that may be used, without a parser for it": (REFUSED, {**CALL, "tool_choice": "auto"}),
             "truncated to fit": ("truncate_to_fit", {"truncate_prompt_tokens": -1, "max_tokens": None, "stop": ["a"]}),
         },
     ),

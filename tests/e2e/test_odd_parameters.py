@@ -83,22 +83,12 @@ def together(text: str) -> Any:
     return comparable({"choices": {i: {n: added(v) for n, v in c.items()} for i, c in choices.items()}, "usage": usage})
 
 
-def by_index(parts: list[Any]) -> list[Any]:
-    """Parts of tool calls as the calls; anything else as it is."""
-    if not all(isinstance(part, dict) and "function" in part for part in parts):
-        return parts
-    calls: dict[int, list[Any]] = {}
-    for part in parts:
-        calls.setdefault(part.pop("index", len(calls)), []).append(part)
-    return [added(calls[index]) for index in sorted(calls)]
-
-
 def added(values: list[Any]) -> Any:
     """Texts and lists one after another, objects field by field, the last of anything else."""
     if all(isinstance(v, str) for v in values):
         return "".join(values)
     if all(isinstance(v, list) for v in values):
-        return by_index([one for value in values for one in value])
+        return [one for value in values for one in value]
     if all(isinstance(v, dict) for v in values):
         names = dict.fromkeys(name for value in values for name in value)
         return {name: added([v[name] for v in values if v.get(name) is not None]) for name in names}

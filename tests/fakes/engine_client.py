@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from common.engine import Engine
 from common.errors import EngineBroken, EngineError, EngineTimeout, EngineUnreachable
 from gateway.transport.patience import Patience
-from gateway.transport.port import Deadlines, Reply
+from gateway.transport.port import Deadlines, Reply, Sent
 from tests.fakes.script import CUT, Script, Seen
 
 IDENTITY = "/duet/identity"
@@ -53,6 +53,13 @@ class FakeEngineClient:
     rules: list[Rule] = field(default_factory=list)
     calls: list[tuple[Engine, Seen]] = field(default_factory=list)
     closed: bool = False
+    connecting: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by each POST."""
+    connected: asyncio.Event = field(default_factory=asyncio.Event)
+    """POSTs wait for it before anything of them leaves. It is set until a test clears it."""
+
+    def __post_init__(self) -> None:
+        self.connected.set()
 
     def on(
         self,
@@ -84,9 +91,20 @@ class FakeEngineClient:
             raise EngineUnreachable(e.message, engine=engine.id) from None
 
     async def post(
-        self, engine: Engine, path: str, body: bytes, *, headers: Mapping[str, str], deadlines: Deadlines
+        self,
+        engine: Engine,
+        path: str,
+        body: bytes,
+        *,
+        headers: Mapping[str, str],
+        deadlines: Deadlines,
+        sent: Sent | None = None,
     ) -> FakeReplyStream:
         seen = Seen("POST", path, {"content-type": "application/json", **headers}, body)
+        self.connecting.set()
+        await self.connected.wait()
+        if sent is not None:
+            sent.maybe = True
         return await self._call(engine, seen, deadlines)
 
     async def aclose(self) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
 from engines.sim.engine import SimEngine
+from gateway.store.keys import Keys
 from tests.awaiting import until
 from tests.integration.admin import SHOWS_WITHIN, engine, listening, until_engine, until_gone
 from tests.integration.conftest import Pair, World
@@ -32,7 +36,8 @@ async def test_a_drained_engine_gets_nothing_new_and_loses_nothing(world: World)
     first = one.decode_url.removeprefix("http://")
     async with (
         one.client.stream("POST", "/v1/completions", json=STREAM) as a,
-        two.client.stream("POST", "/v1/completions", json=STREAM) as b,
+        one.client.stream("POST", "/v1/completions", json=STREAM) as b,  # each replica knows at once what it has sent
+        two.client.stream("POST", "/v1/completions", json=STREAM) as c,
     ):
         reply = await one.client.post(f"/admin/engines/{id_}/drain")
         assert (reply.status_code, reply.json()["draining"], reply.json()["up"]) == (200, True, True)
@@ -41,7 +46,7 @@ async def test_a_drained_engine_gets_nothing_new_and_loses_nothing(world: World)
         for pair in (one, two, one, two):
             assert (await pair.complete(max_tokens=1)).status_code == 200
         assert len(other.calls) == before, "nothing new goes to it"
-        texts = [[line async for line in reply.aiter_lines()] for reply in (a, b)]
+        texts = [[line async for line in reply.aiter_lines()] for reply in (a, b, c)]
     assert all(lines.count("data: [DONE]") == 1 and "error" not in "".join(lines) for lines in texts)
     assert other.calls, "one of the streams ran on it"
     assert other.calls[0].end == "done"
@@ -143,6 +148,39 @@ async def test_what_is_declared_of_an_engine_must_stay_true(pair: Pair) -> None:
     assert "tensor_parallel_size: declared as 3" in error_of(refused.json())["message"]
 
 
+async def test_orders_outlive_a_redis_that_comes_back_empty(world: World) -> None:
+    one, two, _, id_ = await two_replicas(world)
+    await one.client.post(f"/admin/engines/{id_}/drain")
+    await until_engine(two, id_, "the other replica sees the drain", draining=True)
+    orders = Keys(world.prefix).orders
+    async with Redis.from_url(world.redis_url) as redis:
+        await redis.delete(orders)
+
+        async def back() -> bool:
+            return bool(await redis.exists(orders))
+
+        await until(back, "the orders are written again", within=SHOWS_WITHIN)
+    for pair in (one, two, await world.gateway(decode=(one.decode_url, f"http://{id_}"))):
+        assert (await engine(pair, id_) or {})["draining"] is True
+
+
+async def test_the_drain_of_an_engine_that_is_away_can_be_taken_back(world: World, tmp_path: Path) -> None:
+    await world.engines()
+    assert world.decode is not None
+    file, decode = tmp_path / "engines.yaml", world.decode[1]
+    file.write_text(json.dumps({"decode": [decode]}))
+    pair = await world.gateway(decode=(), engines_file=str(file))
+    id_ = decode.removeprefix("http://")
+    assert (await pair.client.post(f"/admin/engines/{id_}/drain")).status_code == 200
+    file.write_text("{}")
+    await until_gone(pair, id_)
+    back = await pair.client.post(f"/admin/engines/{id_}/undrain")
+    assert (back.status_code, back.json()) == (200, {"id": id_, "draining": False})
+    assert (await pair.client.post(f"/admin/engines/{id_}/undrain")).status_code == 404
+    file.write_text(json.dumps({"decode": [decode]}))
+    await until_engine(pair, id_, "it is back and not drained", up=True, draining=False)
+
+
 async def test_an_unknown_engine_is_404(pair: Pair) -> None:
     for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/drain"), ("POST", "/undrain")):
         reply = await pair.client.request(method, f"/admin/engines/10.9.9.9:1{path}")
@@ -167,3 +205,12 @@ async def test_while_redis_is_away_nothing_is_ordered(world: World) -> None:
     pair = await world.gateway(redis_url="redis://127.0.0.1:1/0")
     reply = await pair.client.post(f"/admin/engines/{pair.decode_url.removeprefix('http://')}/drain")
     assert (reply.status_code, error_of(reply.json())["code"]) == (503, "store_unavailable")
+
+
+async def test_while_redis_is_away_the_engines_are_shown(world: World) -> None:
+    pair = await world.gateway(redis_url="redis://127.0.0.1:1/0")
+    reply = await pair.client.get("/admin/topology")
+    assert reply.status_code == 200
+    shown = reply.json()
+    assert (len(shown["engines"]), shown["edges"]) == (2, [])
+    assert shown["edges_fault"].startswith("the store ")

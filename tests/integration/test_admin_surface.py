@@ -72,6 +72,30 @@ async def test_a_page_of_another_site_changes_nothing(pair: Pair) -> None:
         assert (await pair.client.post(path, headers={"sec-fetch-site": site})).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://evil.example", 403),
+        ("null", 403),
+        ("", 403),
+        ("http://127.0.0.1:1", 403),
+        ("http://{host}", 200),
+        ("https://{host}", 200),
+    ],
+)
+async def test_nor_where_a_browser_does_not_tell_the_site(pair: Pair, origin: str, status: int) -> None:
+    """Over plain http, but for localhost, a browser sends `Origin` alone; another port of the host is another site."""
+    path = f"/admin/engines/{pair.decode_url.removeprefix('http://')}/undrain"
+    host = pair.client.base_url.netloc.decode()
+    reply = await pair.client.post(path, headers={"origin": origin.format(host=host)})
+    assert reply.status_code == status
+
+
+async def test_another_port_of_the_same_host_is_another_site(pair: Pair) -> None:
+    path = f"/admin/engines/{pair.decode_url.removeprefix('http://')}/drain"
+    assert (await pair.client.post(path, headers={"sec-fetch-site": "same-site"})).status_code == 403
+
+
 async def test_no_secret_is_told(keyed: Pair) -> None:
     keyed.client.headers.update(authorization(CLIENT))
     reply = await keyed.chat()

@@ -156,7 +156,7 @@ async def test_a_file_is_followed(world: World, tmp_path: Path) -> None:
         return next((s for s in sources if s["name"] == "file" and s["fault"]), None)
 
     source = await until(told, "the fault is shown", within=SHOWS_WITHIN)
-    assert (source["engines"], "cannot be read" in source["fault"]) == (2, True)
+    assert (source["engines"], "line 1: is no YAML" in source["fault"]) == (2, True)
     assert (await one.complete(max_tokens=1)).status_code == 200
     path.write_text(json.dumps({"prefill": [one.prefill_url]}))
     for pair in (one, two):

@@ -72,6 +72,7 @@ TOPOLOGY: Json = {
             "mean_seconds": 0.182,
         }
     ],
+    "edges_fault": None,
     "window_seconds": 60.0,
     "models": {"qwen3-omni": {"max_model_len": 32768}},
     "routable": {"prefill": True, "decode": True},

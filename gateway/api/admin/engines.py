@@ -74,13 +74,14 @@ async def engine(engine_id: str, services: Served) -> dict[str, Any]:
 @router.post("/engines/{engine_id:path}/drain", responses=answers(ENGINE, 404, 503))
 async def drain(engine_id: str, services: Served) -> dict[str, Any]:
     """From now on the engine gets no new request, on every replica within 2 s. What runs on it goes on."""
-    return await _view(services, await services.operator.drain(engine_id, on=True))
+    return await _view(services, await services.operator.drain(engine_id))
 
 
 @router.post("/engines/{engine_id:path}/undrain", responses=answers(ENGINE, 404, 503))
 async def undrain(engine_id: str, services: Served) -> dict[str, Any]:
-    """The engine gets requests again."""
-    return await _view(services, await services.operator.drain(engine_id, on=False))
+    """The engine gets requests again. Of one that is not there now but was drained, only `id` and `draining`."""
+    member = await services.operator.undrain(engine_id)
+    return {"id": engine_id, "draining": False} if member is None else await _view(services, member)
 
 
 @router.delete("/engines/{engine_id:path}", responses=answers(REMOVED, 404, 503))

@@ -7,9 +7,10 @@ from typing import Any
 from fastapi import APIRouter
 
 from common.engine import Role
+from common.errors import StoreUnavailable
 from gateway.api.admin.described import TOPOLOGY, answers
 from gateway.api.services import Served, Services
-from gateway.api.traffic import GATEWAY, KINDS, Counted, Edge
+from gateway.api.traffic import GATEWAY, KINDS, NOTHING, Counted, Edge
 from gateway.api.views import member_view
 from gateway.fleet import Gauges, Member
 
@@ -32,7 +33,10 @@ async def topology(services: Served) -> dict[str, Any]:
     """
     fleet, kv = services.fleet, services.connector
     members = list(fleet.members.values())
-    counted = await services.traffic.count()
+    try:
+        counted, fault = await services.traffic.count(), None
+    except StoreUnavailable as e:  # the engines are to be seen all the same, just then
+        counted, fault = NOTHING, e.message
     return {
         "replica": services.replica,
         "connector": {
@@ -48,6 +52,7 @@ async def topology(services: Served) -> dict[str, Any]:
             for asked in services.discovery.asked
         ],
         "edges": _edges(counted, members),
+        "edges_fault": fault,
         "window_seconds": round(counted.window, 3),
         "models": {name: {"max_model_len": length} for name, length in fleet.models().items()},
         "routable": {leg.value: fleet.routable(leg) for leg in (Role.PREFILL, Role.DECODE)},

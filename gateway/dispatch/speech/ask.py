@@ -12,7 +12,6 @@ has the first three for the codes' groups 1 to 15. Temperature 0 is greedy in al
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -61,7 +60,8 @@ class _Audio(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _decode = msgspec.json.Decoder(_Audio).decode
-_PATH = re.compile(r" - at `\$\.?(.*)`$")
+_AT = " - at `$"
+"""What stands before the path in the decoder's words, and behind whatever a client wrote that they repeat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +92,12 @@ def _read(request: ClientRequest) -> _Audio:
     try:
         return _decode(request.fields["audio"])
     except (msgspec.DecodeError, RecursionError) as e:
-        words = str(e)
-        path = _PATH.search(words)
-        param = ".".join(part for part in ("audio", path.group(1) if path else "") if part)
-        raise BadRequest(f"{param}: {_PATH.sub('', words)}", param=param) from None
+        said = str(e)
+        words, at, path = said.rpartition(_AT)
+        if not at:
+            words, path = said, ""
+        param = ".".join(part for part in ("audio", path.removesuffix("`").removeprefix(".")) if part)
+        raise BadRequest(f"{param}: {words}", param=param) from None
 
 
 def _speaker(voice: str, speakers: Sequence[str]) -> str:

@@ -213,6 +213,8 @@ def test_a_pair_that_cannot_work_is_told_why(name: str, changed: dict[str, Any],
 def test_a_prompt_that_would_kill_decode_is_refused() -> None:
     with pytest.raises(HandoffInvalid, match="has 1 token"):
         connector("example").handoff(ctx("ExampleConnector"), PrefillReply(None, 1, RECEIVED))
+    with pytest.raises(HandoffInvalid, match="nobody knows how long the prompt is"):
+        connector("example").handoff(ctx("ExampleConnector"), PrefillReply(None, None, RECEIVED))
 
 
 @pytest.mark.parametrize("name", ["Multi()", "multi(nixl, mooncake)", "MultiConnector", "Multi(Nope)", "Multi(nixl"])

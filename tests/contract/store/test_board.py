@@ -6,7 +6,7 @@ import pytest
 
 from common.errors import BadRequest
 from gateway.lifecycle import Event
-from gateway.store.port import Order, Store
+from gateway.store.port import Order, Orders, Store
 from tests.contract.store.samples import DECODE, PREFILL, START, Author, new_record, other
 
 
@@ -94,13 +94,38 @@ async def test_pages_of_requests_follow_each_other(store: Store) -> None:
 
 
 async def test_orders_stand_until_they_are_dropped(store: Store) -> None:
-    assert await store.orders() == {}
+    assert await store.orders() is None
     await store.give_order(PREFILL, {Order.DRAIN: "1"})
     await store.give_order(DECODE, {Order.ADD: '{"url": "http://x"}'})
     assert await store.orders() == {PREFILL: {Order.DRAIN: "1"}, DECODE: {Order.ADD: '{"url": "http://x"}'}}
     await store.give_order(DECODE, {Order.REMOVE: "1"}, drop=[Order.ADD, Order.DRAIN])
     await store.give_order(PREFILL, {}, drop=[Order.DRAIN])
     assert await store.orders() == {DECODE: {Order.REMOVE: "1"}}
+
+
+async def test_orders_that_are_all_over_are_not_lost(store: Store) -> None:
+    await store.give_order(PREFILL, {Order.DRAIN: "1"})
+    await store.give_order(PREFILL, {}, drop=[Order.DRAIN])
+    assert await store.orders() == {}
+    await store.restore_orders({PREFILL: {Order.DRAIN: "1"}})
+    await store.give_order(DECODE, {}, last={PREFILL: {Order.DRAIN: "1"}})
+    assert await store.orders() == {}, "what was taken back stays so"
+
+
+@pytest.mark.parametrize(
+    "last", [{}, {PREFILL: {Order.DRAIN: "1", Order.DECLARE: "{}"}, "[fd00::2]:1": {Order.REMOVE: "1"}}]
+)
+async def test_lost_orders_are_restored_once(store: Store, last: Orders) -> None:
+    await store.restore_orders(last)
+    assert await store.orders() == last
+    await store.restore_orders({DECODE: {Order.DRAIN: "1"}})
+    assert await store.orders() == last, "by the first, as a whole"
+
+
+async def test_an_order_comes_after_those_that_were_lost(store: Store) -> None:
+    last = {PREFILL: {Order.DRAIN: "1"}, DECODE: {Order.DRAIN: "1"}}
+    await store.give_order(DECODE, {Order.REMOVE: "1"}, drop=[Order.DRAIN], last=last)
+    assert await store.orders() == {PREFILL: {Order.DRAIN: "1"}, DECODE: {Order.REMOVE: "1"}}
 
 
 async def test_an_order_that_is_put_and_dropped_at_once_stands(store: Store) -> None:

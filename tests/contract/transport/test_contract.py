@@ -8,7 +8,7 @@ import json
 import pytest
 
 from common.errors import EngineBroken, EngineTimeout, EngineUnreachable
-from gateway.transport.port import Deadlines, ReplyStream
+from gateway.transport.port import Deadlines, ReplyStream, Sent
 from tests.contract.transport.conftest import ENOUGH, SOON, Bench, first_of, happens
 from tests.fakes.script import CUT, Script, json_reply, sse_reply
 
@@ -265,6 +265,18 @@ async def test_cancelling_a_post_ends_the_call(bench: Bench) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     await happens(bench.seen()[0].left)
+
+
+async def test_a_call_that_is_cut_says_whether_it_may_have_arrived(bench: Bench) -> None:
+    bench.play(Script(before=[asyncio.Event()]))
+    sent = Sent()
+    call = bench.client.post(bench.engine, PATH, b"{}", headers={}, deadlines=PATIENT, sent=sent)
+    task = asyncio.ensure_future(call)
+    assert not sent.maybe
+    await arrived(bench)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert sent.maybe
 
 
 async def test_cancelling_a_reader_leaves_the_close_to_the_caller(bench: Bench) -> None:

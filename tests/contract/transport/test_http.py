@@ -19,7 +19,7 @@ from common.engine import Engine, Role
 from common.errors import EngineBroken, EngineTimeout, EngineUnreachable
 from gateway.transport import http, pool
 from gateway.transport.http import HttpEngineClient
-from gateway.transport.port import Deadlines
+from gateway.transport.port import Deadlines, Sent
 from tests.contract.transport.conftest import ENOUGH, SOON, happens
 from tests.fakes.engine_server import EngineServer, engine_server
 from tests.fakes.script import CUT, Script, json_reply
@@ -113,6 +113,22 @@ async def test_connections_to_an_engine_can_be_bounded(server: EngineServer) -> 
     server.play = lambda seen: json_reply({})
     assert await ask(client, server.url) == b"{}"
     await client.aclose()
+
+
+async def test_a_call_that_is_cut_before_it_has_a_connection_was_not_sent(server: EngineServer) -> None:
+    client, sent = HttpEngineClient(per_engine=1), Sent()
+    await client.start()
+    server.play = lambda seen: Script([asyncio.Event()])
+    engine = Engine.at(server.url, Role.DECODE)
+    held = await client.post(engine, PATH, b"{}", headers={}, deadlines=PATIENT)
+    call = asyncio.ensure_future(client.post(engine, PATH, b"{}", headers={}, deadlines=PATIENT, sent=sent))
+    await asyncio.sleep(SOON)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    assert not sent.maybe
+    held.close()
+    await client.aclose()
+    assert len(server.calls) == 1
 
 
 async def test_time_to_connect_is_not_taken_from_the_headers(server: EngineServer) -> None:

@@ -197,3 +197,9 @@ def test_a_port_that_is_taken(tmp_path: Path, omni: Path) -> None:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigurationError, match=rf"decode: port {port} on 127\.0\.0\.1 cannot be used"):
             plan(file(tmp_path, omni, {"pd": {"decode": {"port": port}}}))
+
+
+def test_a_port_that_is_the_gateways(tmp_path: Path, omni: Path) -> None:
+    found = file(tmp_path, omni, {"pd": {"decode": {"port": 8123}}})
+    with pytest.raises(ConfigurationError, match=r"decode: port 8123 is the gateway's; expected another one, or none"):
+        plan(found, port=8123)

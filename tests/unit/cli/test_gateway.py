@@ -183,4 +183,4 @@ def test_a_file_that_cannot_be_used_is_told_before_anything_starts(tmp_path: Pat
     path.write_text("cooks: []")
     result = CliRunner().invoke(app, ["gateway", "--engines-file", str(path)])
     assert result.exit_code == 2
-    assert "expected a mapping with prefill, decode, talkers, code2wavs" in result.output
+    assert "line 1: cooks: is not known here; expected some of prefill, decode, talkers, code2wavs" in result.output

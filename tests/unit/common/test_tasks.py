@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
-from common.tasks import Background, end
+import pytest
+
+from common.tasks import Background, Lasting, end
 
 
 async def test_a_task_that_swallows_a_cancellation_ends_all_the_same() -> None:
@@ -57,3 +60,22 @@ async def test_background_work_starts_ends_and_starts_again() -> None:
         await background.stop()
         await background.stop()
         assert (began, ended) == (turn, turn)
+
+
+def test_what_a_loop_does_may_fail_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    each = Lasting(logging.getLogger("test"), "a look")
+    done: list[None] = []
+    for fault in ("a", "a", "b", None, "b"):
+        with each:
+            if fault is not None:
+                raise ValueError(fault)
+            done.append(fault)
+    assert len(done) == 1
+    told = [record.exc_info[1] for record in caplog.records if record.exc_info is not None]
+    assert [str(error) for error in told] == ["a", "b", "b"]
+    assert caplog.messages[0] == "a look failed by a fault of the gateway, and is repeated"
+
+
+def test_a_cancellation_ends_what_lasts() -> None:
+    with pytest.raises(asyncio.CancelledError), Lasting(logging.getLogger("test"), "a look"):
+        raise asyncio.CancelledError

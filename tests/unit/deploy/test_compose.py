@@ -112,6 +112,17 @@ def test_the_balancer_passes_streams_on_and_repeats_nothing(line: str) -> None:
 def test_the_balancer_is_more_patient_than_any_gateway() -> None:
     (read,) = re.findall(r"proxy_read_timeout (\d+)s;", NGINX)
     settings = Settings(_env_file=None)  # type: ignore[call-arg]
-    assert int(read) > max(settings.unary_timeout, settings.idle_timeout, settings.first_token_timeout)
+    leg = settings.prefill_timeout + settings.unary_timeout + 2 * settings.connect_timeout
+    longest = settings.max_attempts * leg
+    assert f"{longest:.0f} s" in NGINX
+    assert int(read) > 1.2 * longest
     (size,) = re.findall(r"client_max_body_size (\d+)m;", NGINX)
     assert int(size) * 2**20 > settings.max_body_bytes
+
+
+def test_operators_orders_outlive_a_restart_of_valkey() -> None:
+    valkey = SERVICES["valkey"]
+    assert valkey["command"][valkey["command"].index("--appendonly") + 1] == "yes"
+    (name, at) = valkey["volumes"][0].split(":")
+    assert at == "/data"
+    assert name in yaml.safe_load(FILE.read_text())["volumes"]

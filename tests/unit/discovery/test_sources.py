@@ -15,7 +15,9 @@ from common.connectors import DEFAULT, connector
 from common.engine import Engine, Role
 from common.errors import ConfigurationError
 from common.registry import EVERY, TTL, Announcement
+from common.topology.document import Document, parse
 from gateway.discovery import Discovery, Found, SourceAway, Static
+from gateway.discovery import file as file_source
 from gateway.discovery.file import ListedInFile
 from gateway.discovery.names import BehindName, resolved
 from gateway.discovery.registered import AFTER_LOSS, MISSED_FOR, Registered
@@ -131,20 +133,56 @@ async def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text(json.dumps({"prefill": [f"http://{ONE}"], "decode": [f"http://{ONE}"]}))
     os.replace(other, path)
+    assert await source.look() is before, "a change is looked at twice"
     assert [(f.engine.id, f.engine.role) for f in await source.look()] == [(ONE, Role.BOTH)]
+
+
+async def test_half_a_file_is_not_taken_while_it_is_written(tmp_path: Path) -> None:
+    """Each part of it is valid, and names an engine that there is not."""
+    path = tmp_path / "engines.yaml"
+    path.write_text(f"decode:\n- http://{TWO}\n")
+    source = ListedInFile(path, KV)
+    whole = f"decode:\n- http://{ONE}\n- http://{TWO}\n"
+    for end in range(whole.index(ONE) + len(ONE) - 3, len(whole)):
+        path.write_text(whole[:end])
+        assert [f.engine.id for f in await source.look()] == [TWO]
+    path.write_text(whole)
+    await source.look()
+    assert [f.engine.id for f in await source.look()] == [ONE, TWO]
+
+
+async def test_a_file_that_changes_while_it_is_read_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "engines.yaml"
+    path.write_text(f"decode:\n- http://{TWO}\n")
+    source = ListedInFile(path, KV)
+
+    def meanwhile(raw: bytes, name: str, holds: str) -> Document:
+        with path.open("a") as file:
+            file.write(f"- http://{TWO}\n")
+        return parse(raw, name, holds)
+
+    path.write_text(f"decode:\n- http://{ONE}\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(file_source, "parse", meanwhile)
+        for _ in range(5):
+            assert [f.engine.id for f in await source.look()] == [TWO]
+    await source.look()
+    assert next(f.engine.id for f in await source.look()) == ONE
 
 
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("prefill: [", "cannot be read: line 1: "),
+        ("prefill: [", "engines.yaml, line 1: is no YAML: "),
         ("- http://x:1", "expected a mapping"),
-        ("cooks: []", "expected a mapping with prefill, decode"),
-        ("decode: http://x:1", "decode is 'http://x:1'; expected a list"),
+        ("cooks: []", "line 1: cooks: is not known here; expected some of prefill, decode"),
+        ("decode: http://x:1", "line 1: decode: is a str; expected a list of base URLs"),
         ("decode: [x]", "expected http://host:port"),
         ("decode: [http://x:1]\ntalkers: [http://x:1]", "is listed as decode"),
         ("decode: [http://x:1, https://x:1]", "is listed as decode"),
-        pytest.param(f"decode: []  # {'x' * 2**20}", "more than 1048576 bytes", id="long"),
+        pytest.param(f"decode: []  # {'x' * 2**20}", "expected 1048576 at most", id="long"),
     ],
 )
 async def test_a_file_with_a_fault_is_refused_and_the_last_engines_stand(
@@ -158,7 +196,7 @@ async def test_a_file_with_a_fault_is_refused_and_the_last_engines_stand(
     discovery = Discovery([ListedInFile(path, KV)], interval=3600)
     await discovery.look()
     path.write_text(text)
-    for _ in range(2):
+    for _ in range(3):
         await discovery.look()
     assert set(discovery.engines()) == {ONE}
     assert fault in (discovery.asked[0].fault or "")

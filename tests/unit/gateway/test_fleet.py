@@ -14,6 +14,7 @@ from gateway.fleet.monitor import Monitor
 from gateway.store.memory import MemoryStore
 from gateway.store.port import Load
 from gateway.telemetry import Metrics
+from tests.awaiting import until
 from tests.fakes.clock import FakeClock
 from tests.fakes.engine_client import FakeEngineClient
 from tests.fakes.script import Script, json_reply
@@ -187,6 +188,20 @@ async def test_an_engine_that_comes_back_with_another_identity_is_known_by_it() 
     assert member.engine.facts["bootstrap_port"] == "8999"
 
 
+async def test_the_name_that_an_engine_gives_its_kv_is_kept_with_it() -> None:
+    rig = Rig()
+    rig.well()
+    for told in ({"engine_id": "one"}, {"engine_id": "two"}, {"engine_id": 7}, {"engine_id": None}, {}):
+        rig.client.on("/duet/identity", engine=P.id, reply=json_reply(told), times=1)
+    rig.client.on("/duet/identity", engine=P.id, reply=json_reply({"detail": "Not Found"}, 404))
+    seen = []
+    for _ in range(6):
+        rig.fleet.members[P.id].up = False  # so that it is asked again
+        await rig.check()
+        seen.append(rig.fleet.members[P.id].engine.kv_engine)
+    assert seen == ["one", "two", None, None, None, None]
+
+
 async def test_a_prefill_engine_whose_identity_is_not_known_yet_is_not_up() -> None:
     rig = Rig(kv=connector("mooncake"))
     rig.well()
@@ -249,3 +264,67 @@ async def test_a_talkers_name_is_no_model() -> None:
     tells(rig, T, json_reply({"speakers": ["ethan"]}))
     await rig.check(T)
     assert dict(rig.fleet.models()) == {}
+
+
+DEEP = Script([b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"])
+
+
+async def test_a_deep_identity_is_none() -> None:
+    rig = Rig()
+    rig.well()
+    rig.client.on("/duet/identity", engine=P.id, reply=DEEP)
+    await rig.check()
+    assert (rig.fleet.members[P.id].up, rig.fleet.members[P.id].identity) == (True, None)
+
+
+async def test_an_answer_that_is_odd_as_nobody_foresaw_ends_no_check(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    rig.client.on("/health", engine=P.id, reply=Script(), times=3)
+    rig.client.on("/v1/models", engine=P.id, reply=DEEP, times=3)
+    member = rig.fleet.members[P.id]
+    for _ in range(3):
+        await rig.check()
+        assert not member.up
+        assert "answered as nobody foresaw: RecursionError" in (member.fault or "")
+    assert len([r for r in caplog.records if "nobody foresaw" in r.getMessage()]) == 1
+    rig.well()
+    await rig.check()
+    await rig.check()
+    assert member.up
+
+
+async def test_an_identity_that_cannot_be_judged_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    rig.well()
+    monitor = rig.monitor()
+
+    def unjudgeable(member: object) -> str | None:
+        raise TypeError("unhashable type: 'list'")
+
+    monkeypatch.setattr(monitor, "_misfit", unjudgeable)
+    await rig.check()
+    member = rig.fleet.members[P.id]
+    assert (member.up, member.refused) == (False, True)
+    assert "unhashable type" in (member.fault or "")
+
+
+async def test_load_that_nobody_foresaw_ends_no_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    rig.fleet._load_interval = 0.01
+    looks = 0
+
+    async def odd(engines: object) -> dict[str, int]:
+        nonlocal looks
+        looks += 1
+        raise AttributeError("what is this")
+
+    async def again() -> bool:
+        return looks > 2
+
+    monkeypatch.setattr(rig.store, "loads", odd)
+    rig.client.on("/health", reply=Script(status=503))
+    await rig.fleet.start()
+    try:
+        await until(again, "the load is looked at again")
+    finally:
+        await rig.fleet.stop()

@@ -9,7 +9,10 @@ import pytest
 
 from common.connectors import connector
 from common.errors import DuetError, EngineBroken, EngineError, EngineTimeout, EngineUnreachable
+from gateway.dispatch.handoffs import Abandoned
 from gateway.dispatch.policy import Policies
+from gateway.routing import Picker
+from gateway.telemetry import Metrics
 from tests.fakes.script import CUT, Script, json_reply, sse_reply
 from tests.unit.gateway.coordinating import (
     DECODE,
@@ -115,6 +118,31 @@ async def test_a_decode_that_falls_silent_behind_its_status_has_not_fetched_its_
     assert rig.count("duet_handoffs_released_total") == 1
 
 
+UNTAKEN = {
+    "behind its status": (streamed(asyncio.Event()), True),
+    "behind the role": (sse_reply(ROLE, asyncio.Event(), done=False), True),
+    "unary, behind its status": (Script([asyncio.Event()]), False),
+}
+
+
+@pytest.mark.parametrize("how", UNTAKEN)
+async def test_kv_of_a_client_that_leaves_before_decode_says_anything_is_released(how: str) -> None:
+    """Decode's headers say nothing: they may leave before it has taken the request up, and then nobody frees it."""
+    reply, stream = UNTAKEN[how]
+    rig = rig_of()
+    rig.client.on(leg="prefill", reply=prefilled())
+    rig.client.on(leg="decode", reply=reply)
+    asked = asyncio.create_task(rig.ask(stream=stream))
+    await until(lambda: rig.client.posts_of("decode"))
+    for _ in range(20):  # until its reply is being read
+        await asyncio.sleep(0)
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    await rig.coordinator.drain()
+    assert rig.count("duet_handoffs_released_total") == len(rig.client.posts_of("release")) == 1
+    assert held(rig) == 0
+
+
 async def test_a_decode_that_dies_in_mid_answer_has_fetched_its_kv() -> None:
     rig = rig_of()
     rig.client.on(leg="prefill", reply=prefilled())
@@ -161,6 +189,28 @@ async def test_what_a_failed_prefill_may_have_left(failure: Script | EngineError
     assert (held(rig), rig.count("duet_handoffs_unnamed_total")) == (lies, lies)
     rig.clock.advance(LEASE + 1)
     assert held(rig) == 0
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["one after the other", "together"])
+async def test_a_prefill_that_is_cut_before_it_has_a_connection_left_nothing(together: bool) -> None:
+    rig = rig_of(**({"kv": Together()} if together else {}))
+    rig.client.connected.clear()
+    asked = asyncio.create_task(rig.ask(stream=True))
+    await rig.client.connecting.wait()
+    for _ in range(20):  # until the other leg is on its way too, where there is one
+        await asyncio.sleep(0)
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    assert held(rig) == rig.count("duet_handoffs_unnamed_total") == 0
+
+
+async def test_what_is_over_is_forgotten_though_nobody_looks_at_the_metrics() -> None:
+    rig = rig_of()
+    abandoned = Abandoned(rig.client, rig.kv, rig.fleet, Picker(), rig.clock, Metrics())
+    for _ in range(1000):
+        abandoned.may_lie_unnamed()
+        rig.clock.advance(LEASE + 1)
+    assert len(abandoned._held) == 1
 
 
 LEGS_TOGETHER = {

@@ -8,6 +8,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from gateway.api.auth import Keys
+from gateway.api.body import Bodies
 from gateway.api.hot import HotPath
 from gateway.dispatch.sink import Sink
 from gateway.telemetry import Metrics
@@ -32,7 +33,8 @@ class Faulty:
 
 
 async def said(*parts: bytes) -> tuple[int, bytes]:
-    hot = HotPath(Faulty(*parts), Keys([], None), Metrics(), max_body=10_000, receive_within=5)  # type: ignore[arg-type]
+    bodies = Bodies(most=10_000, within=5)
+    hot = HotPath(Faulty(*parts), Keys([], None), Metrics(), bodies)  # type: ignore[arg-type]
     body = json.dumps({"model": "m", "prompt": "x", "stream": True}).encode()
     sent: list[MutableMapping[str, Any]] = []
     received = iter([{"type": "http.request", "body": body, "more_body": False}])

@@ -173,7 +173,7 @@ async def test_an_operators_word_stands_over_the_registrys() -> None:
     assert NEW_ID not in rig.fleet.members, "though it still announces itself"
     await rig.operator.add(NEW, Role.DECODE)
     assert not rig.fleet.members[NEW_ID].stranger, "an operator named it"
-    await rig.operator.drain(NEW_ID, on=True)
+    await rig.operator.drain(NEW_ID)
     rig.announced(life="b")
     await rig.look()
     assert rig.fleet.members[NEW_ID].draining

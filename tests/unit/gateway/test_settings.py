@@ -56,3 +56,10 @@ def test_the_example_file_has_every_setting_with_its_default() -> None:
 
 def test_every_setting_says_what_it_is() -> None:
     assert not [name for name, field in Settings.model_fields.items() if not field.description]
+
+
+@pytest.mark.parametrize("name", ["admin_key", "engine_api_key"])
+@pytest.mark.parametrize("blank", ["", " "])
+def test_an_empty_key_is_none_that_closes_anything(name: str, blank: str) -> None:
+    with pytest.raises(ValueError, match="the key is empty; expected a key, or leave the setting out"):
+        Settings(redis_url="redis://r/0", **{name: blank})

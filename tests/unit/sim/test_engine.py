@@ -112,6 +112,24 @@ class TestHandoffs:
         assert await decode.tokens(kv_transfer_params=handoff) != await decode.tokens()
         assert prefill.engine.kv.expired == 1
 
+    @pytest.mark.parametrize("until_fetched", [30.0, 0.0], ids=["before", "within"])
+    async def test_a_client_that_leaves_before_its_kv_has_come_leaves_none_behind(
+        self, pair: tuple[At, At], until_fetched: float
+    ) -> None:
+        """As in vLLM, whether the fetch has begun or not."""
+        prefill, decode = pair
+        decode.engine.latency = Latency(per_fetched_token=30.0, until_fetched=until_fetched)
+        ask = {"prompt": "some words", "max_tokens": 4, "stream": True, "kv_transfer_params": await prefill.handoff()}
+        async with decode.client.stream("POST", TEXT, json=ask):
+            async with asyncio.timeout(ENOUGH):
+                while not decode.engine.running:  # noqa: ASYNC110 - it is when the headers are gone
+                    await asyncio.sleep(0.005)
+        assert await ended(decode.engine.calls[0]) == "client left"
+        async with asyncio.timeout(ENOUGH):
+            while prefill.engine.kv.held:  # noqa: ASYNC110 - it ends when the other engine has called
+                await asyncio.sleep(0.005)
+        assert prefill.engine.kv.fetched + prefill.engine.kv.released == 1
+
     async def test_a_list_of_prompts_loads_the_first_ones_for_all(self, pair: tuple[At, At]) -> None:
         prefill, decode = pair
         prompts = ["some words", "some worms"]

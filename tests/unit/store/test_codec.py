@@ -113,6 +113,10 @@ def test_what_a_transition_may_not_set_is_named() -> None:
         ({"state": "dreaming"}, "dreaming"),
         ({"version": "two"}, "two"),
         ({"usage": "{"}, "property name"),
+        ({"usage": "[]"}, "usage is a list; expected a dict"),
+        ({"conditioning": "{}"}, "conditioning is a dict; expected a list"),
+        ({"handoff": "[" * 100_000}, "recursion"),
+        ({"created_at": "nan"}, "a time is 'nan'"),
         ({"model": None}, "no field 'model'"),
     ],
 )

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from common import errors as tree
 from common.errors import DuetError, EngineError, EngineRefused, HandoffInvalid
-from gateway.wire.errors import BUSY_RETRY_AFTER, MAX_MESSAGE, error_reply, refusal, refused, stream_error
+from gateway.wire.errors import (
+    BUSY_RETRY_AFTER,
+    MAX_MESSAGE,
+    MAX_RETRY_AFTER,
+    error_reply,
+    refusal,
+    refused,
+    stream_error,
+)
 
 TOO_LONG = "This model's maximum context length is 2048 tokens. However, your prompt contains 3000 input tokens."
 
@@ -185,11 +193,21 @@ def test_a_message_that_repeats_the_prompt_is_cut() -> None:
         ("-3", BUSY_RETRY_AFTER),
         ("nan", BUSY_RETRY_AFTER),
         ("inf", BUSY_RETRY_AFTER),
+        ("-inf", BUSY_RETRY_AFTER),
+        ("1e999", BUSY_RETRY_AFTER),
+        ("-0", 0.0),
+        ("1e308", MAX_RETRY_AFTER),
+        ("9" * 400, BUSY_RETRY_AFTER),
+        ("3600.5", MAX_RETRY_AFTER),
         ("Wed, 21 Oct 2026 07:28:00 GMT", BUSY_RETRY_AFTER),
     ],
 )
 def test_a_busy_engine_says_when_to_come_back(status: int, header: str | None, seconds: float) -> None:
-    assert refusal("e", status, b"busy", header).retry_after == seconds
+    error = refusal("e", status, b"busy", header)
+    assert error.retry_after == seconds
+    headers = dict(error_reply(error)[1])
+    assert int(headers[b"retry-after"]) <= MAX_RETRY_AFTER
+    assert int(headers[b"retry-after-ms"]) == seconds * 1000
 
 
 @pytest.mark.parametrize("status", [400, 404, 500, 502])
@@ -202,6 +220,15 @@ def test_an_engine_that_is_not_busy_does_not(status: int) -> None:
 )
 def test_an_error_without_a_status_of_its_own(code: Any, status: int) -> None:
     assert refused("e", {"message": "m", "code": code}).status == status
+
+
+@pytest.mark.parametrize("code", [400, 401, 403, 404, 408, 429, 500, 501, 503, 599])
+@pytest.mark.parametrize("param", [None, "n", "kv_transfer_params"])
+def test_under_a_good_status_an_error_is_what_it_would_be_under_its_own(code: int, param: str | None) -> None:
+    error = {"message": "m", "param": param, "code": code}
+    one, other = refused("e", error), refusal("e", code, json.dumps({"error": error}).encode())
+    assert type(one) is type(other)
+    assert error_reply(one) == error_reply(other)
 
 
 @given(st.integers(100, 999), st.binary(max_size=60) | st.text(max_size=60).map(str.encode))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import EngineBroken, EngineRefused
+from common.errors import EngineBroken, EngineError, EngineRefused
 from gateway.wire import unary_answer
 from gateway.wire.added import STEERING
 from tests.unit.wire.bodies import json_values, raw_fields
@@ -84,6 +84,26 @@ def test_an_error_under_a_good_status(error: Any, status: int, message: str) -> 
     with pytest.raises(EngineRefused, match=message) as caught:
         unary_answer("e", json.dumps({"error": error}).encode())
     assert caught.value.status == status
+
+
+@pytest.mark.parametrize("code", [401, 403])
+def test_the_gateways_own_key_is_no_fault_of_the_client_under_a_good_status_either(code: int) -> None:
+    for reply in ({"error": {"message": "m", "code": code}}, {"object": "error", "message": "m", "code": code}):
+        with pytest.raises(EngineError, match=f"engine e refused the gateway with status {code}: m") as caught:
+            unary_answer("e", json.dumps(reply).encode())
+        assert (caught.value.status, type(caught.value)) == (502, EngineError)
+
+
+def test_old_engines_have_no_error_around_what_went_wrong() -> None:
+    told = {"object": "error", "message": "old", "type": "BadRequestError", "param": "n", "code": 400}
+    with pytest.raises(EngineRefused, match=r"^old$") as caught:
+        unary_answer("e", json.dumps(told).encode())
+    assert (caught.value.status, caught.value.param) == (400, "n")
+
+
+def test_an_error_goes_before_whatever_stands_beside_it() -> None:
+    with pytest.raises(EngineRefused, match=r"^m$"):
+        unary_answer("e", b'{"choices":3,"usage":[],"error":{"message":"m","code":400}}')
 
 
 def test_an_error_field_that_is_null_is_none() -> None:

@@ -207,6 +207,83 @@ def test_an_error_event_is_held_back_and_told(error: Any, status: int, message: 
     assert stream.feed(event(chunk("late"))) == b""
 
 
+OLD = {"object": "error", "message": "old", "type": "BadRequestError", "param": None, "code": 400}
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "message"),
+    [
+        (event(OLD), 400, "old"),
+        (event({**OLD, "code": 500, "error": None}), 500, "old"),
+        (event({"object": "error"}), 500, "engine e:1 answered with status 500"),
+        (b"event: error\n" + event({"error": {"message": "m", "code": 404}}), 404, "m"),
+        (b"event:error\r\n" + event(OLD, "\r\n"), 400, "old"),
+        (b"event: error\r" + event({"message": "m", "code": 503}, "\r"), 503, "m"),
+        (event({"detail": "d"})[:-1] + b"event: error\n\n", 500, "d"),
+        (b"id: 7\nevent: error\ndata: it broke\n\n", 500, "it broke"),
+        (b"event: error\ndata: \xff\n\n", 500, "\ufffd"),
+        (b"event: error\n\n", 500, "engine e:1 answered with status 500"),
+        (b"event: error\ndata:\n\n", 500, "engine e:1 answered with status 500"),
+        (b"event: error\n" + event({"error": None}), 500, "engine e:1 answered with status 500"),
+        (b"event: error\n" + event({"error": {"message": "key", "code": 401}}), 502, "engine e:1 refused the gateway"),
+    ],
+)
+def test_an_error_is_one_in_whatever_shape(sent: bytes, status: int, message: str) -> None:
+    for chunks in ([event(chunk("a")) + sent + event(chunk("late"))], cut(event(chunk("a")) + sent, list(range(200)))):
+        stream, out = fed(chunks)
+        assert out == event(chunk("a"))
+        assert stream.error is not None
+        assert (stream.error.status, stream.error.message[: len(message)]) == (status, message)
+        assert not stream.done
+
+
+@pytest.mark.parametrize(
+    "fine",
+    [
+        event(chunk("x", object="text_completion", usage=USAGE)),
+        b"event: message\n" + event(chunk("event: error")),
+        event(chunk("a\nevent: error\n")),
+        event({"x": {"object": "error"}}),
+        b": event: error\n" + event(chunk("a")),
+        b"event: errors\n" + event(chunk("a")),
+    ],
+)
+def test_what_only_looks_like_an_error_is_none(fine: bytes) -> None:
+    stream, out = fed([fine])
+    assert (out, stream.error) == (fine, None)
+
+
+ERROR = {"error": {"message": "m", "code": 400}}
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "message"),
+    [
+        (json.dumps(ERROR).encode(), 400, "m"),
+        (json.dumps(ERROR, indent=2).encode() + b"\n", 400, "m"),
+        (json.dumps(ERROR).encode() + b"\n\n", 400, "m"),
+        (json.dumps(OLD).encode(), 400, "old"),
+        (event(ERROR)[:-1], 400, "m"),
+        (event(chunk("a")) + event(ERROR)[:-2], 400, "m"),
+        (event(chunk("a")) + event({"choices": [{"finish_reason": "error"}]})[:-2], 502, "engine e:1 ended the answer"),
+        (json.dumps({"error": {"message": "k", "code": 403}}).encode(), 502, "engine e:1 refused the gateway"),
+        (json.dumps(chunk("a")).encode(), 502, "engine e:1 ended its stream without [DONE]"),
+        (event(chunk("a")) + event(chunk("b"))[:-9], 502, "engine e:1 ended its stream without [DONE]"),
+        (event(chunk("a")), 502, "engine e:1 ended its stream without [DONE]"),
+        (b"Internal Server Error", 502, "engine e:1 ended its stream without [DONE]"),
+        (b"[" * 100_000, 502, "engine e:1 ended its stream without [DONE]"),
+        (b"", 502, "engine e:1 ended its stream without [DONE]"),
+    ],
+)
+def test_a_stream_that_is_over_too_soon_may_have_been_an_error(sent: bytes, status: int, message: str) -> None:
+    for chunks in ([sent], cut(sent, list(range(200)))):
+        stream, _ = fed(chunks)
+        assert not stream.done
+        assert not stream.complete
+        told = stream.broken_off
+        assert (told.status, told.message[: len(message)]) == (status, message)
+
+
 @pytest.mark.parametrize("reason", sorted(FAILED_ENDS))
 def test_a_failed_end_is_an_error(reason: str) -> None:
     bad = {"choices": [{"index": 0, "finish_reason": None}, {"index": 1, "finish_reason": reason}]}
