@@ -1,4 +1,5 @@
-# The gateway alone: no torch, no vLLM, no compiler in what ships. With EXTRAS=gateway,engine-gpu it is an engine, too.
+# The gateway alone: no torch, no vLLM, no compiler in what ships. With EXTRAS=gateway,engine-gpu it is an engine, too, and
+# has the compiler that Triton calls while it runs.
 #   docker build -t duet-gateway .
 #   docker run -p 8000:8000 -e DUET_PREFILL=http://p:8100 -e DUET_DECODE=http://d:8200 -e DUET_REDIS_URL=redis://r:6379/0 duet-gateway
 
@@ -16,7 +17,10 @@ RUN /opt/duet/bin/pip install -c constraints.txt ".[${EXTRAS}]"
 
 FROM python:3.11-slim
 LABEL org.opencontainers.image.title="duet-gateway" org.opencontainers.image.licenses="Apache-2.0"
-RUN useradd --system --uid 10001 --no-create-home duet
+ARG EXTRAS=gateway
+RUN case "$EXTRAS" in *engine*) apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/* ;; esac
+RUN useradd --system --uid 10001 --create-home duet
 COPY --from=build /opt/duet /opt/duet
 USER 10001
 ENV PATH=/opt/duet/bin:$PATH PYTHONUNBUFFERED=1 DUET_HOST=0.0.0.0 DUET_PORT=8000
