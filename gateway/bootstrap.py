@@ -117,6 +117,7 @@ def build(settings: Settings, *, store: Store | None = None, kv: Connector | Non
         replica=replica,
         load_ttl=settings.load_ttl,
         audio_ttl=settings.audio_ttl,
+        recalled_most=settings.max_body_bytes,
         refuse_unsplit=settings.unsplit == "refuse",
         admission=settings.admission_timeout,
     )

@@ -93,8 +93,8 @@ MUTATIONS = (
     Mutation(
         "what was seen of it is the newest",
         FED,
-        "self.hidden_at = moment.hidden_at",
-        "self.prompt_len += 0",
+        "self.hidden_at, self.unseen = moment.hidden_at, moment.unseen",
+        "self.unseen = moment.unseen",
         by="rewind",
     ),
     Mutation(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import shutil
 import socket
 import tempfile
@@ -25,6 +26,8 @@ from common.channel.reference import Key, Reference, check_endpoint
 from common.channel.streams import STOPPED, UNKNOWN, WHOLE, End, Limits, Streams
 from common.channel.wire import Drop, Message, More, Pull, Wait, from_parts, to_parts
 from common.clock import Clock, SystemClock
+
+log = logging.getLogger(__name__)
 
 LOOK_EVERY_MS = 500
 """Milliseconds between two looks at what has expired."""
@@ -103,7 +106,7 @@ class Publisher:
         """Appends a frame and returns its index. Raises StreamClosed or ChannelFull."""
         try:
             with self._lock:
-                return self._streams.add(key, rows, self._clock.monotonic()).index
+                return self._streams.add(key, rows, self._clock.monotonic(), self._pulled).index
         finally:
             self._notify()
 
@@ -141,6 +144,10 @@ class Publisher:
         elif self.endpoint.startswith("ipc://"):
             Path(self.endpoint.removeprefix("ipc://")).unlink(missing_ok=True)
 
+    def _pulled(self) -> set[Key]:
+        """Streams with a consumer. `list` of a dict is one step, so the thread may change it meanwhile."""
+        return {key for _, key in list(self._consumers)}
+
     def _notify(self) -> None:
         with contextlib.suppress(OSError):  # full: the thread has been woken already; closed: it has ended
             self._wake.send(b"\0")
@@ -168,10 +175,11 @@ class Publisher:
         while self._socket.poll(0):
             identity, *parts = self._socket.recv_multipart()
             try:
-                message = from_parts(parts)
+                self._obey(identity, from_parts(parts))
             except ChannelError:
                 continue
-            self._obey(identity, message)
+            except Exception:  # one message must not end the thread that serves all streams
+                log.exception("channel %s: a message of %d parts was dropped", self.endpoint, len(parts))
 
     def _obey(self, identity: bytes, message: Message) -> None:
         now = self._clock.monotonic()

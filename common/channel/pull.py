@@ -14,7 +14,7 @@ from types import TracebackType
 import zmq
 import zmq.asyncio
 
-from common.channel.errors import ProducerLost, StreamFailed
+from common.channel.errors import ChannelError, ProducerLost, StreamFailed
 from common.channel.frame import Frame
 from common.channel.reference import Reference
 from common.channel.streams import WHOLE, End
@@ -22,6 +22,8 @@ from common.channel.wire import Drop, Message, More, Pull, from_parts, to_parts
 
 WINDOW = 64
 """Frames that may be on their way."""
+RE_ASKS = 3
+"""How often it asks again for a frame that the producer passes over, before it gives up."""
 LINGER_MS = 500
 MAX_SOCKETS = 65_535
 
@@ -51,7 +53,8 @@ class Puller:
 
     async def frames(self, reference: Reference, start: int = 0) -> AsyncGenerator[Frame, None]:
         """Frames from index `start` on. Ends when the stream is whole; raises StreamFailed if it is not, ProducerLost
-        if nobody answers. Close the generator (`aclosing`) to stop early: the producer is then told."""
+        if nobody answers, ChannelError for answers that do not bring what was asked for. Close the generator
+        (`aclosing`) to stop early: the producer is then told."""
         socket = self._connected(reference)
         pull = _Pull(socket, reference, start, self._window)
         try:
@@ -62,7 +65,7 @@ class Puller:
                     silence = time.monotonic() - heard
                     if silence >= self._lost_after:
                         raise ProducerLost(f"{reference}: no answer for {silence:.1f} s, at frame {pull.next}")
-                    await pull.ask()
+                    await pull.ask_again()
                     continue
                 message = from_parts([part.buffer for part in await socket.recv_multipart(copy=False)])
                 heard = time.monotonic()
@@ -101,16 +104,29 @@ class _Pull:
         self._reference = reference
         self._window = window
         self._allowed = 0
+        self._passed_over = False  # since the last ask: the next frame was left out
+        self._ahead = 0  # frames beyond the next one, since it is waited for
+        self._asked_again = 0
 
     async def ask(self) -> None:
         self._allowed = self._window
         await self._send(Pull(self._reference.key, self.next, self._window))
 
+    async def ask_again(self) -> None:
+        """Raises ChannelError if the producer has passed over the next frame too often."""
+        if self._passed_over:
+            if self._asked_again == RE_ASKS:
+                raise ChannelError(f"{self._reference}: frame {self.next} did not come, asked again {RE_ASKS} times")
+            self._asked_again += 1
+            self._passed_over = False
+        await self.ask()
+
     async def take(self, message: Message) -> Frame | None:
-        """The frame if it is the one that is needed next. Raises StreamFailed."""
+        """The frame if it is the one that is needed next. Raises StreamFailed, ChannelError."""
         match message:
             case Frame(index) if index == self.next:
                 self.next += 1
+                self._passed_over, self._ahead, self._asked_again = False, 0, 0
                 self._allowed -= 1
                 if self._allowed <= self._window // 2:
                     more = self._window - self._allowed
@@ -118,9 +134,13 @@ class _Pull:
                     await self._send(More(self._reference.key, more))
                 return message
             case Frame(index) if index > self.next:  # some were lost with a connection
-                await self.ask()
+                self._passed_over = True
+                self._ahead += 1
+                if self._ahead % self._window == 1 % self._window:  # the others of a window were on their way already
+                    await self.ask_again()
             case End(frames, reason) if reason == WHOLE and frames > self.next:
-                await self.ask()
+                self._passed_over = True
+                await self.ask_again()
             case End(frames, reason, detail):
                 self.ended = True
                 self.whole = reason == WHOLE

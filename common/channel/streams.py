@@ -1,13 +1,14 @@
 """What a producer keeps of its streams: every frame, until released or untouched for its time to live.
 
-Bounded in bytes and frames: a frame that does not fit ends its stream with an error that both ends see. Nothing here
-waits, and time is given; one lock is held by whoever calls.
+Bounded in bytes and frames: a frame that does not fit ends its stream with an error that both ends see. Before that,
+streams that have ended and that nobody pulls make room. Nothing here waits, and time is given; one lock is held by
+whoever calls.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from common.channel.errors import ChannelFull, StreamClosed
@@ -15,6 +16,7 @@ from common.channel.frame import Frame, Rows
 from common.channel.reference import Key
 
 WHOLE, FULL, RELEASED, EXPIRED, UNKNOWN, STOPPED = "whole", "full", "released", "expired", "unknown", "stopped"
+EVICTED = "evicted"
 """How a stream can end, beside a producer's own words."""
 REMEMBERED = 4096
 """Streams that are gone whose end is still known, so that a late consumer is told why."""
@@ -60,17 +62,20 @@ class Streams:
     def __len__(self) -> int:
         return len(self._streams)
 
-    def add(self, key: Key, rows: Mapping[str, Rows], now: float) -> Frame:
-        """Appends a frame; the first opens the stream. Raises StreamClosed after its end, ChannelFull without room."""
+    def add(
+        self, key: Key, rows: Mapping[str, Rows], now: float, pulled: Callable[[], Collection[Key]] = tuple
+    ) -> Frame:
+        """Appends a frame; the first opens the stream. `pulled` tells which streams have a consumer: those are never
+        dropped for it. Raises StreamClosed after its end, ChannelFull without room."""
         stream = self._open(key, now)
         frame = Frame(len(stream.frames), rows)
         limits = self.limits
         for name, value, most in (
             ("stream_bytes", stream.nbytes + frame.nbytes, limits.stream_bytes),
-            ("total_bytes", self.nbytes + frame.nbytes, limits.total_bytes),
             ("stream_frames", len(stream.frames) + 1, limits.stream_frames),
+            ("total_bytes", self.nbytes + frame.nbytes, limits.total_bytes),
         ):
-            if value > most:
+            if value > most and not (name == "total_bytes" and self._make_room(value - most, pulled())):
                 why = f"channel stream {key}: frame {frame.index} would make {name} {value}, at most {most}"
                 self.close(key, now, FULL, why)
                 raise ChannelFull(why)
@@ -120,6 +125,18 @@ class Streams:
         frames = stream.frames[start : start + most]
         last = start + len(frames) >= len(stream.frames)
         return frames, stream.end if last else None
+
+    def _make_room(self, nbytes: int, pulled: Collection[Key]) -> bool:
+        """Drops so many bytes of ended streams without a consumer, the longest untouched first; nothing if they have
+        not that many."""
+        ended = [key for key, stream in self._streams.items() if stream.end is not None and key not in pulled]
+        if sum(self._streams[key].nbytes for key in ended) < nbytes:
+            return False
+        below = self.nbytes - nbytes
+        for key in sorted(ended, key=lambda key: self._streams[key].touched):
+            if self.nbytes > below and self._streams[key].nbytes:
+                self.release(key, EVICTED)
+        return True
 
     def _open(self, key: Key, now: float) -> Stream:
         end = self._gone.get(key)

@@ -21,6 +21,7 @@ from common.channel.errors import ChannelError
 from common.channel.frame import Frame, Rows
 from common.channel.reference import Key
 from common.channel.streams import End
+from common.strict import json_object
 
 PULL, MORE, DROP, FRAME, END, WAIT = b"PULL", b"MORE", b"DROP", b"FRAME", b"END", b"WAIT"
 Part = bytes | memoryview
@@ -77,31 +78,37 @@ def from_parts(parts: Sequence[Part]) -> Message:
         verb, *rest = parts
         match bytes(verb):
             case b"PULL":
-                told = json.loads(bytes(rest[0]))
+                told = _told(rest[0])
                 return Pull(_key(told), _count(told["start"]), _count(told["credit"]))
             case b"MORE":
-                told = json.loads(bytes(rest[0]))
+                told = _told(rest[0])
                 return More(_key(told), _count(told["credit"]))
             case b"DROP":
-                told = json.loads(bytes(rest[0]))
+                told = _told(rest[0])
                 return Drop(_key(told), bool(told["release"]))
             case b"FRAME":
-                told = json.loads(bytes(rest[0]))
+                told = _told(rest[0])
                 kinds = zip(told["rows"].items(), rest[1:], strict=True)
-                rows = {name: Rows.of(dtype, tuple(shape), buffer) for (name, (dtype, shape)), buffer in kinds}
+                rows = {
+                    name: Rows.of(dtype, tuple(map(_count, shape)), buffer) for (name, (dtype, shape)), buffer in kinds
+                }
                 return Frame(_count(told["index"]), rows)
             case b"END":
-                told = json.loads(bytes(rest[0]))
+                told = _told(rest[0])
                 return End(_count(told["frames"]), str(told["reason"]), str(told["detail"]))
             case b"WAIT":
                 return Wait()
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as e:
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as e:
         raise ChannelError(f"channel message of {len(parts)} parts cannot be read: {type(e).__name__}: {e}") from None
     raise ChannelError(f"channel message {bytes(verb)[:16]!r}: expected PULL, MORE, DROP, FRAME, END or WAIT")
 
 
 def _json(content: dict[str, Any]) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode()
+
+
+def _told(part: Part) -> dict[str, Any]:
+    return json_object(bytes(part).decode())
 
 
 def _key(told: dict[str, Any]) -> Key:

@@ -14,7 +14,6 @@ takes half an answer for a whole one. A client that leaves ends its pull and its
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -28,6 +27,7 @@ from starlette.routing import Route
 
 from common.channel import ChannelError, Puller, Reference
 from common.errors import BadRequest, DuetError
+from common.strict import json_object
 from engines.code2wav.batcher import Batcher, Limits
 from engines.code2wav.chunker import Chunk, Chunker, Plan
 from engines.code2wav.codes import from_frame
@@ -50,16 +50,18 @@ class Ask:
     def read(cls, raw: bytes) -> Ask:
         """Raises BadRequest, ChannelError for a reference that is none."""
         try:
-            body = json.loads(raw)
+            body: dict[str, Any] | None = json_object(raw.decode())
         except ValueError:
             body = None
-        if not isinstance(body, dict) or set(body) - {"codes", "from_sample"}:
+        if body is None or set(body) - {"codes", "from_sample"}:
             raise BadRequest("expected a JSON object with codes, and from_sample if it does not begin at 0")
         codes, begin = body.get("codes"), body.get("from_sample", 0)
         if not isinstance(codes, str):
-            raise BadRequest(f"codes is {codes!r}: expected a reference, duet+ipc://… or duet+tcp://…", param="codes")
+            raise BadRequest(
+                f"codes is {codes!r:.200}: expected a reference, duet+ipc://… or duet+tcp://…", param="codes"
+            )
         if not isinstance(begin, int) or isinstance(begin, bool) or begin < 0:
-            raise BadRequest(f"from_sample is {begin!r}: expected a whole number, 0 or more", param="from_sample")
+            raise BadRequest(f"from_sample is {begin!r:.200}: expected a whole number, 0 or more", param="from_sample")
         return cls(Reference.parse(codes), begin)
 
 

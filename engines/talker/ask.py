@@ -15,13 +15,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from common.channel import Reference
 from common.errors import BadRequest
+from common.strict import json_object
 from engines.talker.errors import SpeechUnsupported
 from engines.talker.request import GREEDY, Residual, Speech
 
@@ -59,7 +59,7 @@ class Ask(_Strict):
     def read(cls, raw: bytes) -> Ask:
         """Raises BadRequest with the field at fault, ChannelError for a reference that is none."""
         try:
-            ask = cls.model_validate(json.loads(raw))
+            ask = cls.model_validate(json_object(raw.decode()))
         except ValidationError as e:
             first = e.errors(include_url=False, include_context=False)[0]
             field = ".".join(map(str, first["loc"])) or None

@@ -7,6 +7,7 @@ until they are released, so each may pull them.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import aclosing
@@ -16,6 +17,8 @@ from functools import cache
 from common.channel import Puller, Reference
 from common.errors import DuetError
 from engines.talker.conditioning import Conditioning
+
+log = logging.getLogger(__name__)
 
 Streams = tuple[str, ...]
 """The references of one request."""
@@ -110,6 +113,9 @@ async def pull(puller: Puller, text: str, at: int, conditioning: Conditioning, n
         conditioning.end(at)
     except DuetError as e:
         conditioning.fail(e.message)
+    except Exception as e:  # else whoever waits for this request would never hear of it
+        log.exception("stream %s cannot be read", text)
+        conditioning.fail(f"stream {text} cannot be read: {type(e).__name__}: {e}")
     notify()
 
 

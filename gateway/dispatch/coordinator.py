@@ -61,10 +61,12 @@ class Coordinator:
         replica: str,
         load_ttl: float,
         audio_ttl: float = 3600.0,
+        recalled_most: int = 64 * 2**20,
         refuse_unsplit: bool = False,
         admission: float = 10.0,
     ) -> None:
-        """`admission` bounds what comes before the first call of an engine; times in seconds."""
+        """`admission` bounds what comes before the first call of an engine; times in seconds.
+        `recalled_most` bounds what earlier answers said that one request refers to, in bytes."""
         self._fleet = fleet
         self._store = store
         self._abandoned = Abandoned(client, connector, fleet, Picker(), clock, metrics)
@@ -72,6 +74,7 @@ class Coordinator:
             SpeechParts(
                 client, fleet, Picker(), store, clock, ids, metrics, deadlines, budget,
                 policies.on_speech_failure, policies.attempts, audio_ttl, load_ttl,
+                recalled_most,
             )
         )  # fmt: skip
         self._parts = Parts(

@@ -94,8 +94,12 @@ class SpokenStream:
             return b"data: " + payload.strip() + b"\n\n"  # no chunk: not ours to judge
         self._envelope = self._envelope or {name: fields[name] for name in _ENVELOPE if name in fields}
         if choices:
-            return self._choice(fields, choices[0])
-        self._usage = msgspec.json.decode(fields.get("usage", _NULL)) or self._usage
+            try:
+                return self._choice(fields, choices[0])
+            except msgspec.DecodeError:
+                return b"data: " + payload.strip() + b"\n\n"  # a delta that is none: as above
+        usage = msgspec.json.decode(fields.get("usage", _NULL))
+        self._usage = usage if usage and isinstance(usage, dict) else self._usage
         return b""
 
     def _choice(self, fields: _Fields, choice: _Fields) -> bytes:

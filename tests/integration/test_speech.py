@@ -184,6 +184,17 @@ async def test_a_later_message_refers_to_an_answer(spoken: Spoken) -> None:
     assert other.json()["error"]["param"] == "messages[1].audio.id"
 
 
+async def test_references_stand_for_no_more_than_a_body_may_have(world: World) -> None:
+    spoken = await spoken_world(world, frames=2, max_body_bytes=700)
+    heard = await spoken.heard(max_tokens=100)
+    assert 350 < len(heard.transcript.encode()) <= 700, "one is taken, two are not"
+    for times, status in ((1, 200), (2, 413)):
+        messages = [{"role": "assistant", "audio": {"id": heard.ids[0]}}] * times
+        reply = await spoken.asked(messages=messages)
+        assert reply.status_code == status, reply.text
+    assert reply.json()["error"]["param"] == "messages[1].audio.id"
+
+
 async def test_what_an_answer_said_is_forgotten_when_it_says_so(world: World) -> None:
     spoken = await spoken_world(world, frames=2, audio_ttl=0.05)
     heard = await spoken.heard()

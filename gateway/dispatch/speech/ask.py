@@ -62,6 +62,8 @@ class _Audio(msgspec.Struct, forbid_unknown_fields=True):
 _decode = msgspec.json.Decoder(_Audio).decode
 _AT = " - at `$"
 """What stands before the path in the decoder's words, and behind whatever a client wrote that they repeat."""
+_SHOWN = 80
+"""Characters of the decoder's words, which repeat a field that nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def _read(request: ClientRequest) -> _Audio:
         if not at:
             words, path = said, ""
         param = ".".join(part for part in ("audio", path.removesuffix("`").removeprefix(".")) if part)
-        raise BadRequest(f"{param}: {words}", param=param) from None
+        raise BadRequest(f"{param}: {words:.{_SHOWN}}", param=param) from None
 
 
 def _speaker(voice: str, speakers: Sequence[str]) -> str:

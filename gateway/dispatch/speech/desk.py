@@ -30,8 +30,8 @@ class Desk:
 
     async def recalled(self, request: ClientRequest) -> ClientRequest:
         """With what earlier answers said that messages refer to by their audio. Raises BadRequest, AudioNotFound,
-        StoreUnavailable."""
-        return await recall(self._parts.store, request)
+        PayloadTooLarge, StoreUnavailable."""
+        return await recall(self._parts.store, request, self._parts.recalled_most)
 
     def ask(self, request: ClientRequest) -> Ask | None:
         """None where no sound is asked for, and for a model that nobody knows: routing says so.

@@ -18,7 +18,8 @@ from gateway.transport.port import EngineClient
 
 @dataclass(frozen=True, slots=True)
 class SpeechParts:
-    """`audio_ttl` and `load_ttl` in seconds; `attempts` bounds the Talkers and the Code2Wavs of one speech, each."""
+    """`audio_ttl` and `load_ttl` in seconds; `attempts` bounds the Talkers and the Code2Wavs of one speech, each;
+    `recalled_most` in bytes: of what all references of one request to earlier answers stand for."""
 
     client: EngineClient
     fleet: Fleet
@@ -33,3 +34,4 @@ class SpeechParts:
     attempts: int
     audio_ttl: float
     load_ttl: float
+    recalled_most: int

@@ -85,12 +85,15 @@ class Speaking(ABC):
             await end(self._hearing)
 
     async def _settle(self) -> SpeechFailed | None:
-        """Waits for the end of the sound, and says how it ended to everybody else."""
+        """Waits for the end of the sound, and says how it ended to everybody else. What nobody is to hear cannot
+        fail."""
         assert self._hearing is not None
         await asyncio.wait({self._hearing})
         failed = None if self._hearing.cancelled() else self._hearing.exception()
         if failed is not None and not isinstance(failed, SpeechFailed):
             raise failed
+        if self._hushed:
+            failed = None
         self._speech.close()
         self._settled = True
         self._parts.metrics.speech.labels("done" if failed is None else "failed").inc()

@@ -21,7 +21,7 @@ from common.engine import Engine, Role
 from common.errors import EngineError, EngineRefused, NoRoutableEngine
 from gateway.dispatch.journal import Journal
 from gateway.dispatch.policy import Policy, may_help, may_pass
-from gateway.dispatch.speech.ask import Ask
+from gateway.dispatch.speech.ask import MAX_FRAMES, Ask
 from gateway.dispatch.speech.errors import SpeechFailed
 from gateway.dispatch.speech.parts import SpeechParts
 from gateway.dispatch.speech.talk import Talk
@@ -107,6 +107,7 @@ class Speech:
             self._new_name(),
             talk.codes,
             self.samples,
+            self._ask.sampling.get("max_frames", MAX_FRAMES),
             self._parts.deadlines.decode_stream,
         )
         async with aclosing(sound):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from common.engine import Engine
 from common.errors import EngineBroken
+from gateway.dispatch.speech.ask import MAX_FRAMES
 from gateway.transport.port import Deadlines, EngineClient, ReplyStream
 from gateway.wire import EventStream, refusal
 from gateway.wire.sse import payloads
@@ -21,7 +23,7 @@ PATH = "/v1/speech"
 class _Event(msgspec.Struct):
     type: str
     codes: str = ""
-    frames: int = 0
+    frames: Annotated[int, Meta(ge=0, le=MAX_FRAMES)] = 0
 
 
 _decode = msgspec.json.Decoder(_Event).decode

@@ -12,6 +12,7 @@ import pytest
 
 from common.channel import Publisher
 from common.engine import Engine, Role
+from gateway.dispatch.speech.ask import MAX_FRAMES
 from gateway.dispatch.speech.vocode import vocode
 from gateway.transport.http import HttpEngineClient
 from gateway.transport.port import Deadlines
@@ -37,7 +38,7 @@ class Port:
         self.codes.put(name, np.stack([_frame(at) for at in range(begin, frames)]))
 
     def sound(self, name: str, from_sample: int = 0) -> AsyncGenerator[bytes, None]:
-        return vocode(self.client, self.engine, "call", self.codes.reference(name), from_sample, DEADLINES)
+        return vocode(self.client, self.engine, "call", self.codes.reference(name), from_sample, MAX_FRAMES, DEADLINES)
 
     async def whole(self, name: str, from_sample: int = 0) -> bytes:
         return b"".join([part async for part in self.sound(name, from_sample)])

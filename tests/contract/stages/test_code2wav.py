@@ -9,6 +9,7 @@ import pytest
 
 from common.engine import Engine, Role
 from common.errors import EngineBroken, EngineError, EngineRefused
+from gateway.dispatch.speech.ask import MAX_FRAMES
 from gateway.dispatch.speech.speech import CODES_GONE
 from gateway.dispatch.speech.vocode import vocode
 from tests.contract.stages.conftest import DEADLINES, Port
@@ -75,7 +76,7 @@ async def test_codes_that_fail_later_break_the_sound_off(port: Port) -> None:
 
 async def test_what_is_no_reference_is_refused(port: Port) -> None:
     with pytest.raises(EngineRefused) as caught:
-        async for _ in vocode(port.client, port.engine, "call", "http://x", 0, DEADLINES):
+        async for _ in vocode(port.client, port.engine, "call", "http://x", 0, MAX_FRAMES, DEADLINES):
             pass
     assert 400 <= caught.value.status < 500
 
@@ -83,7 +84,7 @@ async def test_what_is_no_reference_is_refused(port: Port) -> None:
 async def test_nobody_there_is_an_engine_error(port: Port) -> None:
     nobody = Engine.at("http://127.0.0.1:9", Role.CODE2WAV)
     with pytest.raises(EngineError):
-        async for _ in vocode(port.client, nobody, "call", "duet+ipc:///x", 0, DEADLINES):
+        async for _ in vocode(port.client, nobody, "call", "duet+ipc:///x", 0, MAX_FRAMES, DEADLINES):
             pass
 
 

@@ -100,3 +100,9 @@ def test_another_format_is_refused_with_those_there_are(value: object) -> None:
     with pytest.raises(BadRequest, match="expected one of wav, mp3, flac, opus, aac, pcm16") as raised:
         format_of(value, "audio.format")
     assert raised.value.param == "audio.format"
+
+
+def test_of_a_wrong_format_little_is_repeated() -> None:
+    with pytest.raises(BadRequest) as refused:
+        format_of("x" * 1_000_000, "audio.format")
+    assert len(str(refused.value)) < 300

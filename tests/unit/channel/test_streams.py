@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from common.channel.errors import ChannelFull, StreamClosed
 from common.channel.frame import Rows
 from common.channel.reference import Key
-from common.channel.streams import EXPIRED, FULL, RELEASED, REMEMBERED, WHOLE, End, Limits, Streams
+from common.channel.streams import EVICTED, EXPIRED, FULL, RELEASED, REMEMBERED, WHOLE, End, Limits, Streams
 
 KEY, OTHER = Key("r-1-decode", "thinker"), Key("r-1-decode", "talker")
 
@@ -68,6 +68,32 @@ def test_what_does_not_fit_ends_its_stream_and_no_other(limits: Limits, name: st
     with pytest.raises(StreamClosed, match="full"):
         streams.add(KEY, rows(0), 0.0)
     streams.add(OTHER, rows(0), 0.0)
+
+
+def test_ended_streams_make_room_the_longest_untouched_first() -> None:
+    streams = Streams(Limits(total_bytes=12))
+    old, new, pulled = Key("old", "s"), Key("new", "s"), Key("pulled", "s")
+    for key, now in ((pulled, 0.0), (new, 1.0), (old, 2.0)):
+        filled(streams, [4], key, now)
+        streams.close(key, now)
+    streams.touch(new, 3.0)
+    streams.add(KEY, rows(3), 4.0, lambda: {pulled})
+    assert streams.read(old, 0, 9) == ([], End(1, EVICTED))
+    assert streams.nbytes == 11
+    streams.add(KEY, rows(3), 4.0, lambda: {pulled})
+    assert streams.read(new, 0, 9) == ([], End(1, EVICTED))
+    with pytest.raises(ChannelFull, match="total_bytes 13, at most 12"):
+        streams.add(KEY, rows(3), 4.0, lambda: {pulled})
+    assert streams.nbytes == 10
+
+
+def test_nothing_is_dropped_for_a_frame_that_would_not_fit_then_either() -> None:
+    streams = Streams(Limits(total_bytes=12))
+    filled(streams, [4], OTHER)
+    streams.close(OTHER, 0.0)
+    with pytest.raises(ChannelFull, match="total_bytes 17, at most 12"):
+        streams.add(KEY, rows(13), 0.0)
+    assert streams.nbytes == 4
 
 
 def test_what_nobody_touches_expires() -> None:

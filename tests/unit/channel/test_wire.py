@@ -85,6 +85,20 @@ def test_other_parts_are_refused(parts: list[bytes]) -> None:
         from_parts(parts)
 
 
+@pytest.mark.parametrize("verb", [b"PULL", b"MORE", b"DROP", b"FRAME", b"END"])
+@pytest.mark.parametrize("deep", [b"[" * 200_000, b'{"request":' * 200_000], ids=["arrays", "objects"])
+def test_deep_json_is_refused(verb: bytes, deep: bytes) -> None:
+    with pytest.raises(ChannelError, match="channel message of 2 parts"):
+        from_parts([verb, deep])
+
+
+@pytest.mark.parametrize("shape", ["[1.0,16]", "[true,16]", '["1",16]', "[-1,-16]", "[1e400,16]"])
+def test_shapes_are_whole_numbers(shape: str) -> None:
+    told = f'{{"index":0,"rows":{{"x":["uint8",{shape}]}}}}'
+    with pytest.raises(ChannelError, match="channel message of 3 parts"):
+        from_parts([b"FRAME", told.encode(), bytes(16)])
+
+
 def test_a_frames_buffers_are_not_copied() -> None:
     buffer = bytearray(struct.pack("<4f", 1, 2, 3, 4))
     frame = Frame(0, {"x": Rows.of("float32", (2, 2), buffer)})

@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 
 from common.engine import Engine, Role
+from common.errors import BadRequest, PayloadTooLarge
+from gateway.dispatch.speech.ask import MAX_FRAMES, Ask
+from gateway.dispatch.speech.memory import recall
+from gateway.dispatch.speech.vocode import SAMPLES_PER_FRAME
 from gateway.lifecycle import Speech, State
 from gateway.wire import parse
 from tests.fakes.script import CUT, Part, Script, json_reply, sse_reply
@@ -204,3 +208,72 @@ async def test_the_record_says_who_speaks_from_decode_on() -> None:
     asked.cancel()
     await asyncio.gather(asked, return_exceptions=True)
     assert await speech_of(made) is Speech.FAILED
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_speech_that_failed_before_the_answer_called_a_tool_is_no_failure(stream: bool) -> None:
+    made = rig()
+    call = {"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    answer = {"id": "d", "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+    gate = asyncio.Event()
+    refused = {"error": {"message": "no", "type": "x", "param": None, "code": "thinker_lost"}}
+    made.client.on("/v1/speech", reply=json_reply(refused, status=502))
+    streamed = text(gate, chunk({"tool_calls": [{"index": 0, **call}]}))
+    made.client.on(leg="decode", reply=streamed if stream else Script([gate, *json_reply(answer).parts]))
+    sink = KeptSink()
+    asked = asyncio.ensure_future(ask(made, stream=stream, sink=sink))
+    await until(lambda: any(seen.path == "/v1/speech" for seen in made.client.posts))
+    await until(lambda: made.client.posts_of("decode"))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    gate.set()
+    await asked
+    assert b'"tool_calls"' in sink.body
+    assert b"error" not in sink.body
+    assert b'"audio"' not in sink.body
+    assert await speech_of(made) is Speech.DONE
+
+
+async def test_a_code2wav_without_end_is_broken() -> None:
+    made = rig()
+    made.client.on("/v1/speech", reply=talked())
+    frame = bytes(2 * SAMPLES_PER_FRAME)
+    made.client.on("/v1/code2wav", reply=Script([frame * 100] * (MAX_FRAMES // 100 + 1) + [asyncio.Event()]))
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
+    sink = await ask(made)
+    assert b'"code":"speech_failed"' in sink.body
+    assert f"Code2Wav {CODE2WAV.id} went on after the sound of {MAX_FRAMES} frames".encode() in sink.body
+
+
+@pytest.mark.parametrize("frames", [-1, MAX_FRAMES + 1, 10**9])
+async def test_a_talker_that_counts_what_cannot_be_is_broken(frames: int) -> None:
+    made = rig()
+    made.client.on("/v1/speech", reply=talked(frames=frames))
+    made.client.on("/v1/code2wav", reply=Script([PCM]))
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
+    sink = await ask(made)
+    assert b'"code":"speech_failed"' in sink.body
+    assert b"sent an event that is none" in sink.body
+
+
+async def test_references_stand_for_so_many_bytes_together() -> None:
+    made = rig()
+    await made.store.keep_transcript("audio_1", "é" * 500, 60)
+
+    def referring(times: int) -> Any:
+        messages = [{"role": "assistant", "audio": {"id": "audio_1"}}] * times
+        return parse(CHAT, json.dumps({"model": "m", "messages": messages}).encode())
+
+    assert await recall(made.store, referring(3), 3000)
+    with pytest.raises(PayloadTooLarge, match=r"messages\[3\]\.audio\.id .* 4000 bytes; expected 3000") as refused:
+        await recall(made.store, referring(4), 3000)
+    assert refused.value.param == "messages[3].audio.id"
+
+
+def test_of_a_field_that_nobody_knows_little_is_repeated() -> None:
+    audio = {"voice": "ethan", "format": "wav", "x" * 100_000: 1}
+    body = {"model": "m", "messages": [], "modalities": ["text", "audio"], "audio": audio}
+    with pytest.raises(BadRequest, match="unknown field") as refused:
+        Ask.of(parse(CHAT, json.dumps(body).encode()), ("ethan",))
+    assert len(str(refused.value)) < 200

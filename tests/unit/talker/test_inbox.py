@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 
 pytest.importorskip("torch")
 
-from common.channel import Publisher
+from common.channel import Frame, Publisher, Puller, Reference
 from common.channel.reference import Key
 from common.conditioning import STAGE, frame_rows
-from engines.talker.inbox import Inbox
+from engines.talker.conditioning import Conditioning
+from engines.talker.inbox import Inbox, pull
 
 WITHIN = 30.0
 
@@ -53,6 +54,19 @@ def test_a_stream_that_fails_says_why(inbox: Inbox, thinker: Publisher, stream: 
     assert inbox.wait(lambda: found.failure is not None, WITHIN)
     assert ("it burnt" if stream is None else "no reference") in (found.failure or "")
     assert not found.ended
+
+
+async def test_a_fault_that_no_one_foresaw_fails_its_request_too() -> None:
+    class Broken(Puller):
+        async def frames(self, reference: Reference, start: int = 0) -> AsyncGenerator[Frame, None]:
+            raise RecursionError("too deep")
+            yield
+
+    found, told = Conditioning(1), []
+    async with Broken() as puller:
+        await pull(puller, "duet+tcp://h:1?request=r&stage=s", 0, found, lambda: told.append(1))
+    assert "RecursionError: too deep" in (found.failure or "")
+    assert told == [1]
 
 
 def test_frames_that_do_not_fit_are_a_failure_of_their_request_alone(inbox: Inbox, thinker: Publisher) -> None:

@@ -187,6 +187,9 @@ async def test_what_cannot_be_spoken_is_refused_before_it_starts(
     [
         (b"[]", None),
         (b"{", None),
+        (b"[" * 200_000, None),
+        (b'{"speaker":' * 200_000, None),
+        (b"\xff", None),
         (b'{"request_id": "r"}', "conditioning"),
         (b'{"request_id": "r", "conditioning": []}', "conditioning"),
         (b'{"request_id": "r", "conditioning": ["duet+tcp://h:1?request=r&stage=s"], "seed": -1}', "seed"),

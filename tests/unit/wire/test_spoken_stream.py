@@ -106,6 +106,22 @@ def test_tool_calls_pass_and_are_noticed() -> None:
     assert spoken.calls_tools
 
 
+@pytest.mark.parametrize("delta", ["null", "[]", "5", '{"content":["a"]}', '{"content":5}'])
+def test_a_delta_that_is_none_passes(delta: str) -> None:
+    spoken = stream()
+    odd = b'data: {"choices":[{"index":0,"delta":%s,"finish_reason":null}]}\n\n' % delta.encode()
+    assert spoken.text(odd) == odd
+    assert deltas(spoken.text(chunk({"content": "a"})))
+    assert spoken.transcript == "a"
+
+
+@pytest.mark.parametrize("usage", [5, "a", [1]])
+def test_usage_that_is_none_is_not_told(usage: Any) -> None:
+    spoken = stream()
+    spoken.text(chunk({"content": "a"}) + b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n")
+    assert spoken.usage(3) is None
+
+
 def test_what_is_no_chunk_passes() -> None:
     assert stream().text(b"data: hello\n\n") == b"data: hello\n\n"
     assert stream().text(b'data: {"note": 1}\n\n') == b'data: {"note": 1}\n\n'

@@ -1,0 +1,143 @@
+"""What a peer that is broken, or means harm, can do to the other end: one stream is refused, nothing else stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import zmq
+import zmq.asyncio
+
+from common.channel import ChannelError, Frame, Key, Limits, Publisher, Puller, Reference, Rows
+from common.channel import publisher as publishing
+from common.channel.pull import RE_ASKS
+from common.channel.streams import WHOLE, End
+from common.channel.wire import Message, Pull, Wait, from_parts, to_parts
+
+KEY = Key("r-1-decode", "thinker")
+DEEP = b"[" * 200_000
+WITHIN = 30.0
+
+
+def row(nbytes: int = 1) -> dict[str, Rows]:
+    return {"x": Rows.of("uint8", (nbytes,), bytes(nbytes))}
+
+
+def frame(index: int) -> Frame:
+    return Frame(index, row())
+
+
+async def pulled(puller: Puller, reference: Reference) -> list[int]:
+    async with asyncio.timeout(WITHIN):
+        return [frame.index async for frame in puller.frames(reference)]
+
+
+@asynccontextmanager
+async def producer(
+    tmp_path: Path, answer: Callable[[int, Pull], list[Message]]
+) -> AsyncIterator[tuple[Puller, Reference, list[int]]]:
+    """A producer that says `answer(number of the pull, pull)`; the list has what index each pull began at."""
+    starts: list[int] = []
+    endpoint = f"ipc://{tmp_path}/rows"
+    context = zmq.asyncio.Context()
+    router = context.socket(zmq.ROUTER)
+    router.bind(endpoint)
+
+    async def serve() -> None:
+        while True:
+            identity, *parts = await router.recv_multipart()
+            message = from_parts(parts)
+            if isinstance(message, Pull):
+                starts.append(message.start)
+                for said in (Wait(), *answer(len(starts), message)):
+                    await router.send_multipart([identity, *to_parts(said)])
+
+    serving = asyncio.create_task(serve())
+    try:
+        async with Puller(beat=0.2, lost_after=WITHIN, window=8) as puller:
+            yield puller, Reference(endpoint, KEY), starts
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        context.destroy(0)
+
+
+@pytest.mark.parametrize("verb", [b"PULL", b"MORE", b"DROP", b"FRAME", b"END"])
+async def test_deep_json_does_not_end_the_thread(verb: bytes) -> None:
+    with Publisher() as publisher, zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.linger = 100
+        stranger.connect(publisher.endpoint)
+        stranger.send_multipart([verb, DEEP])
+        stranger.send_multipart(to_parts(Pull(KEY, 0, 8)))
+        publisher.publish(KEY, row())
+        assert await asyncio.to_thread(stranger.poll, WITHIN * 1000), "it answers what comes afterwards"
+
+
+async def test_a_message_that_no_one_foresaw_does_not_end_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(parts: list[bytes]) -> Message:
+        if parts == [b"BAD"]:
+            raise MemoryError
+        return from_parts(parts)
+
+    monkeypatch.setattr(publishing, "from_parts", read)
+    with Publisher() as publisher, zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.linger = 100
+        stranger.connect(publisher.endpoint)
+        stranger.send_multipart([b"BAD"])
+        stranger.send_multipart(to_parts(Pull(KEY, 0, 8)))
+        assert await asyncio.to_thread(stranger.poll, WITHIN * 1000)
+
+
+async def test_what_was_read_makes_room_and_what_is_pulled_does_not() -> None:
+    done, kept = Key("done", "thinker"), Key("kept", "thinker")
+    with Publisher(limits=Limits(total_bytes=16)) as publisher:
+        async with Puller(window=1) as puller:
+            for key in (kept, done):
+                for _ in range(4):
+                    publisher.publish(key, row(2))
+                publisher.close(key)
+            frames = puller.frames(publisher.reference(kept))
+            assert (await anext(frames)).index == 0
+            assert await pulled(puller, publisher.reference(done)) == [0, 1, 2, 3]
+            publisher.publish(KEY, row(8))
+            assert publisher.held() == (2, 16)
+            assert [frame.index async for frame in frames] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("said", [[End(9, WHOLE)], [frame(5)], [frame(5), End(9, WHOLE)]], ids=["end", "gap", "both"])
+async def test_a_frame_that_never_comes_is_given_up(tmp_path: Path, said: list[Message]) -> None:
+    async with producer(tmp_path, lambda at, pull: said) as (puller, reference, starts):
+        with pytest.raises(ChannelError, match=f"frame 0 did not come, asked again {RE_ASKS} times"):
+            await pulled(puller, reference)
+        assert starts == [0] * (RE_ASKS + 1)
+
+
+async def test_frames_that_were_told_are_not_taken_twice(tmp_path: Path) -> None:
+    told = [frame(0), frame(0), frame(1), frame(0), frame(1), frame(2), End(3, WHOLE)]
+    async with producer(tmp_path, lambda at, pull: told) as (puller, reference, starts):
+        assert await pulled(puller, reference) == [0, 1, 2]
+        assert starts == [0]
+
+
+@pytest.mark.parametrize("behind", [[frame(at) for at in range(2, 8)], [End(8, WHOLE)]], ids=["gap", "end"])
+async def test_what_is_missing_is_asked_for(tmp_path: Path, behind: list[Message]) -> None:
+    """Once, however many frames behind the gap were on their way."""
+
+    def answer(at: int, pull: Pull) -> list[Message]:
+        return [frame(0), *behind] if at == 1 else [*(frame(at) for at in range(pull.start, 8)), End(8, WHOLE)]
+
+    async with producer(tmp_path, answer) as (puller, reference, starts):
+        assert await pulled(puller, reference) == list(range(8))
+        assert starts == [0, 1]
+
+
+async def test_every_new_frame_renews_the_patience(tmp_path: Path) -> None:
+    def answer(at: int, pull: Pull) -> list[Message]:
+        return [frame(pull.start), End(9, WHOLE)]
+
+    async with producer(tmp_path, answer) as (puller, reference, starts):
+        assert await pulled(puller, reference) == list(range(9))
+        assert starts == list(range(9))
