@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.processes import descendants, kill, wait_for
+from common.ports import require_free
+from tests.processes import descendants, kill, wait_for, wait_for_end
 
 
 class RunningUp:
@@ -32,6 +33,19 @@ class RunningUp:
     def below(self) -> list[int]:
         """Every process below it."""
         return descendants(self.process.pid)
+
+    def ready(self, engines: int, *, within: float) -> list[int]:
+        """Waits until it is; every process below it."""
+        self.wait_until_it_says("Ctrl-C ends everything.", within=within)
+        below = self.below()
+        assert len(below) == (2 + engines) * 3  # two guards and a command for Valkey, the gateway and each engine
+        return below
+
+    def ended(self, below: list[int], status: int, *, within: float) -> None:
+        """It ends with that status, and leaves neither a process nor its port."""
+        assert self.process.wait(within) == status, self.said()
+        wait_for_end(below, within=0.1)
+        require_free("127.0.0.1", int(self.url.rsplit(":", 1)[1]))
 
     def chat(self, model: str, **more: Any) -> list[str]:
         """The lines of one streamed answer, asked for as the printed curl line does, and with `more` in the body."""

@@ -16,13 +16,15 @@ class Script:
     sha: str
 
 
-def _load(name: str) -> Script:
-    text = files("gateway.store").joinpath("lua", f"{name}.lua").read_text("utf-8")
+def _load(name: str, *before: str) -> Script:
+    """`before` are files with what it calls: a script is one text, and cannot ask for another."""
+    folder = files("gateway.store").joinpath("lua")
+    text = "".join(folder.joinpath(f"{part}.lua").read_text("utf-8") for part in (*before, name))
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-ADMIT = _load("admit")
-TRANSITION = _load("transition")
+ADMIT = _load("admit", "event")
+TRANSITION = _load("transition", "event")
 CLAIM = _load("claim")
 HEARTBEAT = _load("heartbeat")
 OVERDUE = _load("overdue")

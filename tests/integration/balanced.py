@@ -66,17 +66,17 @@ async def balancer(gateways: Sequence[str], folder: Path) -> AsyncIterator[str]:
         yield f"http://{listen}"
 
 
-def gateway(world: World, name: str, port: int, folder: Path, *more: str) -> Child:
-    """A gateway before the world's engines, that can be killed."""
+def gateway(world: World, name: str, port: int, folder: Path, *, lease: float = LEASE) -> Child:
+    """A gateway before the world's engines, that can be killed; `lease` is its owner's, in seconds."""
     assert world.prefill is not None
     assert world.decode is not None
     command = [sys.executable, "-m", "cli.main", "gateway", "--port", str(port), "--redis-url", world.redis_url]
-    command += ["--prefill", world.prefill[1], "--decode", world.decode[1], *more]
-    env = {"DUET_REDIS_PREFIX": world.prefix, "DUET_OWNER_LEASE": str(LEASE)}
+    command += ["--prefill", world.prefill[1], "--decode", world.decode[1]]
+    env = {"DUET_REDIS_PREFIX": world.prefix, "DUET_OWNER_LEASE": str(lease)}
     return Child(name, command, log=folder / f"{name}.log", env=env)
 
 
-async def ready(child: Child, url: str) -> None:
+async def ready(child: Child, url: str, *, within: float = READY_WITHIN) -> None:
     async def answers() -> bool:
         assert child.running, child.tail()
         try:
@@ -85,4 +85,4 @@ async def ready(child: Child, url: str) -> None:
         except httpx.TransportError:
             return False
 
-    await until(answers, f"{child.name} answers", within=READY_WITHIN)
+    await until(answers, f"{child.name} answers", within=within)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from pathlib import Path
 
 import httpx
 from redis.asyncio import Redis
 
+from common.ports import free_ports
 from common.process import Child
 from tests.awaiting import until
-from tests.integration.conftest import Pair, World
+from tests.integration.balanced import gateway, ready
+from tests.integration.conftest import World
 from tests.redis_server import keys_under
 
 
@@ -52,8 +53,10 @@ async def test_a_killed_gateways_request_is_closed_by_another_and_every_key_ends
     lease = 1.0
     survivor = await world.gateway(owner_lease=lease)
     survivor.decode.rule("hang")
-    with victim_of(world, survivor, tmp_path, lease) as child:
-        url = await ready(child, tmp_path)
+    (port,) = free_ports(1)
+    with gateway(world, "victim", port, tmp_path, lease=lease) as child:
+        url = f"http://127.0.0.1:{port}"
+        await ready(child, url, within=30)
         async with httpx.AsyncClient(base_url=url, timeout=20) as client:
             body = {"model": "sim", "prompt": "x", "max_tokens": 4}
             doomed = asyncio.create_task(client.post("/v1/completions", json=body))
@@ -73,34 +76,6 @@ async def test_a_killed_gateways_request_is_closed_by_another_and_every_key_ends
         keys = await keys_under(redis, world.prefix)
         assert len(keys) >= 4
         assert {key: ttl for key in keys if (ttl := await redis.pttl(key)) < 0} == {}
-
-
-def victim_of(world: World, survivor: Pair, tmp_path: Path, lease: float) -> Child:
-    command = [sys.executable, "-m", "cli.main", "gateway", "--port", str(free_port())]
-    command += ["--prefill", survivor.prefill_url, "--decode", survivor.decode_url, "--redis-url", world.redis_url]
-    env = {"DUET_REDIS_PREFIX": world.prefix, "DUET_OWNER_LEASE": str(lease)}
-    return Child("victim", command, log=tmp_path / "victim.log", env=env)
-
-
-def free_port() -> int:
-    from common.ports import free_ports
-
-    return free_ports(1)[0]
-
-
-async def ready(child: Child, tmp_path: Path) -> str:
-    url = f"http://127.0.0.1:{child.command[child.command.index('--port') + 1]}"
-
-    async def answers() -> bool:
-        assert child.running, child.tail()
-        try:
-            async with httpx.AsyncClient() as client:
-                return (await client.get(f"{url}/readyz")).status_code == 200
-        except httpx.TransportError:
-            return False
-
-    await until(answers, "the gateway is ready", within=30)
-    return url
 
 
 def gateway_pid(child: Child) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cli.local.signals import SAME
-from common.ports import free_ports, require_free
+from common.ports import free_ports
 from tests.processes import wait_for, wait_for_end
 from tests.running_up import RunningUp, running_up
 
@@ -48,17 +48,11 @@ def start(tmp_path: Path, model: Path) -> Iterator[Start]:
 
 
 def ready(up: RunningUp) -> list[int]:
-    """Waits until it is; every process below it."""
-    up.wait_until_it_says("Ctrl-C ends everything.", within=60)
-    below = up.below()
-    assert len(below) == 4 * 3  # two guards and a command for Valkey, two engines and the gateway
-    return below
+    return up.ready(2, within=60)
 
 
 def ended(up: RunningUp, below: list[int], status: int) -> None:
-    assert up.process.wait(30) == status, up.said()
-    wait_for_end(below, within=0.1)
-    require_free("127.0.0.1", int(up.url.rsplit(":", 1)[1]))
+    up.ended(below, status, within=30)
 
 
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from common.ports import free_ports, require_free
+from common.ports import free_ports
 from engines.talker import talker_folder
-from tests.processes import wait_for, wait_for_end
+from tests.processes import wait_for
 from tests.running_up import RunningUp, running_up
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc: Linux")
@@ -52,16 +52,11 @@ def steps(up: RunningUp) -> list[tuple[str, str]]:
 
 
 def ready(up: RunningUp) -> list[int]:
-    up.wait_until_it_says("Ctrl-C ends everything.", within=120)
-    below = up.below()
-    assert len(below) == 6 * 3  # two guards and a command for Valkey, four engines and the gateway
-    return below
+    return up.ready(len(ORDER), within=120)
 
 
 def ended(up: RunningUp, below: list[int], status: int) -> None:
-    assert up.process.wait(60) == status, up.said()
-    wait_for_end(below, within=0.1)
-    require_free("127.0.0.1", int(up.url.rsplit(":", 1)[1]))
+    up.ended(below, status, within=60)
 
 
 def test_who_is_fed_starts_first_and_the_gateway_last(start: Start, tmp_path: Path) -> None:

@@ -7,8 +7,6 @@
 --
 -- Returns {outcome, version, state}.
 
--- Fields that an event tells, too: the record has only the last attempt's.
-local ENGINES = {prefill = true, decode = true, talker = true, code2wav = true}
 local seen = redis.call('HMGET', KEYS[1], 'version', 'state', 'op:1')
 if seen[1] then
   return {seen[3] == ARGV[1] and 'dup' or 'conflict', tonumber(seen[1]), seen[2]}
@@ -18,13 +16,7 @@ for i = 6, #ARGV do
   fields[#fields + 1] = ARGV[i]
 end
 redis.call('HSET', KEYS[1], unpack(fields))
-local row = {'event', 'admitted', 'state', ARGV[2], 'at', ARGV[3]}
-for i = 6, #ARGV, 2 do
-  if ENGINES[ARGV[i]] then
-    row[#row + 1] = ARGV[i]
-    row[#row + 1] = ARGV[i + 1]
-  end
-end
+local row = with_engines({'event', 'admitted', 'state', ARGV[2], 'at', ARGV[3]}, 6)
 redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[5], '*', unpack(row))
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
 redis.call('PEXPIRE', KEYS[2], ARGV[4])

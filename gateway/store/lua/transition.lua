@@ -11,8 +11,6 @@
 -- Returns {outcome, version, state}. Each version remembers the operation that made it (`op:<version>`), so a repeated
 -- operation is found however late it comes.
 
--- Fields that an event tells, too: the record has only the last attempt's.
-local ENGINES = {prefill = true, decode = true, talker = true, code2wav = true}
 local expected = tonumber(ARGV[2])
 local next_version = expected + 1
 local seen = redis.call(
@@ -38,13 +36,7 @@ end
 redis.call('HSET', KEYS[1], unpack(fields))
 redis.call('HSETNX', KEYS[1], 'at:' .. ARGV[5], ARGV[7])
 redis.call('HDEL', KEYS[1], 'op:' .. (next_version - tonumber(ARGV[10])))
-local row = {'event', ARGV[4], 'state', ARGV[5], 'at', ARGV[7]}
-for i = 11, #ARGV, 2 do
-  if ENGINES[ARGV[i]] then
-    row[#row + 1] = ARGV[i]
-    row[#row + 1] = ARGV[i + 1]
-  end
-end
+local row = with_engines({'event', ARGV[4], 'state', ARGV[5], 'at', ARGV[7]}, 11)
 redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[9], '*', unpack(row))
 redis.call('PEXPIRE', KEYS[1], ARGV[8])
 redis.call('PEXPIRE', KEYS[2], ARGV[8])
