@@ -31,8 +31,9 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY_MS = 500
 """Milliseconds between two looks at what has expired."""
-UNKNOWN_FOR = 60.0
-"""Seconds that a pull waits for a stream that nobody has opened: it may come before its request is computed."""
+UNKNOWN_FOR = 3600.0
+"""Seconds that a pull waits for a stream that nobody has opened: its request may stand in a queue. Whoever wants the
+rows gives up long before, by deadlines of its own; this is for one that is gone without a word."""
 SILENT_FOR = 60.0
 """Seconds after which a consumer that said nothing is forgotten. If it is still there, it asks again."""
 LINGER_MS = 1000
@@ -215,8 +216,8 @@ class Publisher:
             with self._lock:
                 found = self._streams.read(key, consumer.sent, consumer.credit)
             if found is None:
-                if now - consumer.since < self._unknown_for:
-                    continue
+                if not consumer.sent and now - consumer.since < self._unknown_for:
+                    continue  # who has had frames of it waits in vain: this producer never had them, or forgot them
                 found = [], End(0, UNKNOWN)
             frames, end = found
             for frame in frames:

@@ -1,8 +1,8 @@
 """What a producer keeps of its streams: every frame, until released or untouched for its time to live.
 
 Bounded in bytes and frames: a frame that does not fit ends its stream with an error that both ends see. Before that,
-streams that have ended and that nobody pulls make room. Nothing here waits, and time is given; one lock is held by
-whoever calls.
+streams that have ended and that nobody pulls make room, those that have been read before the others. Nothing here
+waits, and time is given; one lock is held by whoever calls.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ class Stream:
     frames: list[Frame] = field(default_factory=list)
     nbytes: int = 0
     end: End | None = None
+    read: bool = False
+    """Whether somebody has read it to its end."""
 
 
 class Streams:
@@ -124,16 +126,17 @@ class Streams:
             return None
         frames = stream.frames[start : start + most]
         last = start + len(frames) >= len(stream.frames)
+        stream.read = stream.read or (last and stream.end is not None)
         return frames, stream.end if last else None
 
     def _make_room(self, nbytes: int, pulled: Collection[Key]) -> bool:
-        """Drops so many bytes of ended streams without a consumer, the longest untouched first; nothing if they have
-        not that many."""
+        """Drops so many bytes of ended streams without a consumer: those that somebody has read first, and of these the
+        longest untouched. Nothing if they have not that many."""
         ended = [key for key, stream in self._streams.items() if stream.end is not None and key not in pulled]
         if sum(self._streams[key].nbytes for key in ended) < nbytes:
             return False
         below = self.nbytes - nbytes
-        for key in sorted(ended, key=lambda key: self._streams[key].touched):
+        for key in sorted(ended, key=lambda key: (not self._streams[key].read, self._streams[key].touched)):
             if self.nbytes > below and self._streams[key].nbytes:
                 self.release(key, EVICTED)
         return True

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import AsyncIterator, Mapping
+from math import isfinite
 from types import SimpleNamespace
 from weakref import WeakSet
 
@@ -48,7 +49,7 @@ class Departure:
     def now(self) -> None:
         self._sent.maybe = True
         self.at = asyncio.get_running_loop().time()
-        self.bound.reschedule(self.at + self._headers)
+        self.bound.reschedule(_finite(self.at + self._headers))
 
     def not_yet(self) -> None:
         """The connection that it had was of no use, and another one is made."""
@@ -72,7 +73,7 @@ class HttpReplyStream:
             try:
                 chunk = content.read_nowait() if left > 0 else b""
                 if not chunk:  # a deadline costs more than a token: none for what is here already
-                    async with asyncio.timeout(left):
+                    async with asyncio.timeout(_finite(left)):
                         chunk = await content.readany()
             except TimeoutError:
                 raise EngineTimeout(
@@ -212,6 +213,11 @@ class HttpEngineClient:
         stream = HttpReplyStream(engine, response, Patience(bounds, since, now))
         self._streams.add(stream)
         return stream
+
+
+def _finite(seconds: float) -> float | None:
+    """As asyncio wants it: uvloop takes no infinity."""
+    return seconds if isfinite(seconds) else None
 
 
 def _departures() -> aiohttp.TraceConfig:

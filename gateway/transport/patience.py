@@ -20,7 +20,7 @@ class Patience:
         self._unfinished = f"sent no whole reply within {bounds.whole:g} s" if bounds.whole is not None else ""
 
     def left(self, now: float) -> float:
-        """Seconds from now until it is at its end; none or less where it is."""
+        """Seconds from now until it is at its end, `math.inf` for ever; none or less where it is."""
         return self._left if self._end is None else min(self._left, self._end - now)
 
     def waited(self, seconds: float) -> None:

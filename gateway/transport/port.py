@@ -11,7 +11,8 @@ from common.engine import Engine
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds; each bounds one wait. Time in which the reader is busy with what it was given counts for none."""
+    """Seconds, `math.inf` for no bound; each bounds one wait. Time in which the reader is busy with what it was given
+    counts for none."""
 
     connect: float = 5.0
     """Until there is a connection, from the pool or new."""

@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -114,10 +115,12 @@ class FakeTalker:
 @dataclass
 class FakeCode2Wav:
     """`asked` has every body, `left` the references whose client left. `breaks_after` so many samples of its next
-    requests it breaks off; `chunk` is how many bytes it sends at once."""
+    requests it breaks off, `ends_after` so many it ends as if that were all; `chunk` is how many bytes it sends at
+    once."""
 
     model: str = MODEL
     breaks_after: int | None = None
+    ends_after: int | None = None
     chunk: int = 7001
     asked: list[dict[str, Any]] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
@@ -142,6 +145,8 @@ class FakeCode2Wav:
                     if self.breaks_after is not None and (sent - begin) // 2 >= self.breaks_after:
                         whole = True
                         raise Broken
+                    if self.ends_after is not None and (sent - begin) // 2 >= self.ends_after:
+                        break
             whole = True
             if held:
                 yield held
@@ -199,7 +204,8 @@ async def code2wav_server(code2wav: FakeCode2Wav) -> AsyncIterator[FakeCode2Wav]
                 return _refused(e, e.status)
             finally:
                 await end(first, gone)
-            return _streaming(request, audio, "audio/pcm", head)
+            told = {"x-duet-samples-per-frame": str(SAMPLES), "x-duet-tail-samples": str(TAIL)}
+            return _streaming(request, audio, "audio/pcm", head, told)
 
         app = _app(code2wav.model, identity, Route("/v1/code2wav", speak, methods=["POST"]))
         async with _served(app) as code2wav.url:
@@ -229,7 +235,11 @@ async def _served(app: Starlette) -> AsyncIterator[str]:
 
 
 def _streaming(
-    request: Request, parts: AsyncGenerator[bytes, None], media_type: str, head: bytes = b""
+    request: Request,
+    parts: AsyncGenerator[bytes, None],
+    media_type: str,
+    head: bytes = b"",
+    headers: Mapping[str, str] = MappingProxyType({}),
 ) -> StreamingResponse:
     """Breaks the connection off where the parts do."""
 
@@ -244,7 +254,7 @@ def _streaming(
                 request.scope["extensions"][BREAK_OFF]()
                 await asyncio.Event().wait()
 
-    return StreamingResponse(body(), media_type=media_type)
+    return StreamingResponse(body(), headers=headers, media_type=media_type)
 
 
 def _refused(e: DuetError, status: int) -> JSONResponse:

@@ -58,6 +58,16 @@ async def test_another_code2wav_goes_on(world: World, after: int) -> None:
     assert record["speech"] == "done"
 
 
+@pytest.mark.parametrize("after", [1, 40_000])
+async def test_a_code2wav_that_ends_as_if_that_were_all_is_found_out(world: World, after: int) -> None:
+    spoken = await spoken_world(world, frames=FRAMES, code2wavs=2)
+    spoken.code2wavs[0].ends_after = after
+    for _ in range(2):
+        heard = await spoken.heard()
+        assert (heard.error, heard.pcm) == (None, WHOLE)
+    assert await spoken.pair.metric("duet_speech_retries_total") >= 1
+
+
 async def test_resuming_is_told(world: World) -> None:
     spoken = await spoken_world(world, frames=FRAMES, code2wavs=2)
     for code2wav in spoken.code2wavs[:1]:

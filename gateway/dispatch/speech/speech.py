@@ -6,6 +6,7 @@
 | Talker | another one, for the same conditioning; then Code2Wav | the same seed gives the same codes |
 
 The Thinker's rows stay with its engines until nobody asked for them for a while, so they can be read a second time.
+Lost is also who is silent for too long (`silence.py`): the Talker, until it has told its last frame; then Code2Wav.
 """
 
 from __future__ import annotations
@@ -13,35 +14,37 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from common.engine import Engine, Role
-from common.errors import EngineError, EngineRefused, NoRoutableEngine
+from common.errors import EngineError, EngineRefused, EngineTimeout, NoRoutableEngine
 from gateway.dispatch.journal import Journal
 from gateway.dispatch.policy import Policy, may_help, may_pass
 from gateway.dispatch.speech.ask import MAX_FRAMES, Ask
 from gateway.dispatch.speech.errors import SpeechFailed
 from gateway.dispatch.speech.parts import SpeechParts
+from gateway.dispatch.speech.silence import Silence
 from gateway.dispatch.speech.talk import Talk
-from gateway.dispatch.speech.vocode import SAMPLE_BYTES, vocode
+from gateway.dispatch.speech.vocode import SAMPLE_BYTES, Codes, vocode
 from gateway.lifecycle import Event
 from gateway.routing import Wish
 from gateway.store.port import Load
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 SAME_FAULT_WITHIN = 0.25
 """Seconds after a Code2Wav broke off in which a Talker's end is looked for: codes that stop are its fault."""
-CODES_GONE = frozenset({"channel_stream_failed", "channel_producer_lost"})
-"""What a Code2Wav says of codes that cannot be had any more."""
+CODES_GONE = frozenset({"channel_stream_failed", "channel_producer_lost", "channel_error", "codes_invalid"})
+"""What a Code2Wav says of codes that cannot be had any more, or are none."""
 THINKER_GONE = "thinker_lost"
 """What a Talker says of conditioning that cannot be had any more: no other Talker could have it."""
 
 
 class Speech:
-    """`frames` is how many codec frames the whole speech had, `samples` how many samples were given out."""
+    """`frames` is how many codec frames were made of the speech, `samples` how many samples were given out."""
 
     def __init__(
         self, parts: SpeechParts, ask: Ask, journal: Journal, model: str, name: str, conditioning: tuple[str, ...]
@@ -57,6 +60,7 @@ class Speech:
         self._calls = 0
         self._failures: Counter[Role] = Counter()
         self._talk: Talk | None = None
+        self._silence = Silence(parts.deadlines.speech_first, parts.deadlines.speech_idle)
         self._engines: dict[Role, Engine] = {}
         self._tried: dict[Role, frozenset[str]] = {Role.TALKER: frozenset(), Role.CODE2WAV: frozenset()}
 
@@ -70,6 +74,10 @@ class Speech:
         """The first Talker and the first Code2Wav. Raises NoRoutableEngine."""
         for role, engine in [(role, self._pick(role, frozenset())) for role in self._tried]:
             self._take(role, engine)
+
+    def text_is_out(self) -> None:
+        """From now on there is no reason for a long silence."""
+        self._silence.text_is_out()
 
     def close(self) -> None:
         """Ends the Talker's call, and gives the engines' places back. Whoever takes the sound ends Code2Wav's."""
@@ -98,22 +106,20 @@ class Speech:
         """One Talker's and one Code2Wav's part. Raises EngineError, NoRoutableEngine."""
         if not self._engines:
             self.take_engines()
-        talk = self._talk
-        if talk is None:
-            talk = self._talk = await self._ask_talker()
+        if self._talk is None:
+            self._talk = await self._unless_lost(self._ask_talker(), None)
+        talk, most = self._talk, self._ask.sampling.get("max_frames", MAX_FRAMES)
         sound = vocode(
             self._parts.client,
             self._engines[Role.CODE2WAV],
             self._new_name(),
-            talk.codes,
+            Codes(talk.codes, most, talk.ended),
             self.samples,
-            self._ask.sampling.get("max_frames", MAX_FRAMES),
-            self._parts.deadlines.decode_stream,
+            self._parts.deadlines.speech,
         )
         async with aclosing(sound):
-            while part := await _unless_lost(sound, talk):
+            while part := await self._unless_lost(anext(sound, b""), talk):
                 yield part
-        self.frames = await talk.ended
 
     async def _ask_talker(self) -> Talk:
         name = self._new_name()
@@ -123,9 +129,37 @@ class Speech:
             "speaker": self._ask.speaker,
             **self._ask.sampling,
         }
-        return await Talk.begin(
-            self._parts.client, self._engines[Role.TALKER], name, body, self._parts.deadlines.decode_stream
-        )
+        engine, deadlines = self._engines[Role.TALKER], self._parts.deadlines.speech
+        return await Talk.begin(self._parts.client, engine, name, body, deadlines, self._has_told)
+
+    def _has_told(self, frames: int) -> None:
+        self.frames = max(self.frames, frames)
+        self._silence.broken()
+
+    async def _unless_lost(self, work: Awaitable[T], talk: Talk | None) -> T:
+        """What it gives. Raises what the Talker's call ended with, if that comes first: codes that stop would be waited
+        for in vain; EngineTimeout where all are silent for too long."""
+        task = asyncio.ensure_future(work)
+        try:
+            while True:
+                waits: list[asyncio.Future[Any]] = [task]
+                if talk is not None and not talk.ended.done():
+                    waits.append(talk.ended)
+                elif talk is not None:
+                    talk.ended.result()
+                if task.done():
+                    return task.result()
+                if not await self._silence.until(*waits):
+                    raise self._late()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    def _late(self) -> EngineTimeout:
+        role = Role.TALKER if self._talk is None or not self._talk.ended.done() else Role.CODE2WAV
+        engine = self._engines[role].id
+        return EngineTimeout(f"engine {engine} was silent for {self._silence.bound:g} s in mid-speech", engine=engine)
 
     async def _change(self, error: EngineError) -> None:
         """Another engine in the place of the one that failed. Raises SpeechFailed if there is to be none."""
@@ -195,19 +229,3 @@ class Speech:
     def _new_name(self) -> str:
         self._calls += 1
         return f"{self._name}-{self._calls}"
-
-
-async def _unless_lost(sound: AsyncGenerator[bytes, None], talk: Talk) -> bytes:
-    """The next part, empty at the end. Raises what the Talker's call ended with, if that comes first: codes that stop
-    would be waited for in vain."""
-    part = asyncio.ensure_future(anext(sound, b""))
-    try:
-        if not talk.ended.done():
-            await asyncio.wait({part, talk.ended}, return_when=asyncio.FIRST_COMPLETED)
-        if talk.ended.done():
-            talk.ended.result()
-        return await part
-    finally:
-        if not part.done():
-            part.cancel()
-            await asyncio.gather(part, return_exceptions=True)

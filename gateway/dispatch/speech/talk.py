@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Annotated, Any
 
@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from common.engine import Engine
-from common.errors import EngineBroken
+from common.errors import DuetError, EngineBroken
 from gateway.dispatch.speech.ask import MAX_FRAMES
 from gateway.transport.port import Deadlines, EngineClient, ReplyStream
 from gateway.wire import EventStream, refusal
@@ -34,18 +34,33 @@ class Talk:
     all are made, or raises EngineError. `close` ends it at once, waits for nothing, and may be called
     again."""
 
-    def __init__(self, engine: Engine, reply: ReplyStream, codes: str, rest: AsyncGenerator[_Event, None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        reply: ReplyStream,
+        codes: str,
+        rest: AsyncGenerator[_Event, None],
+        told: Callable[[int], None],
+    ) -> None:
         self.engine = engine
         self.codes = codes
         self._reply = reply
+        self._told = told
         self.ended = asyncio.create_task(self._follow(rest))
         self.ended.add_done_callback(_seen)
 
     @classmethod
     async def begin(
-        cls, client: EngineClient, engine: Engine, name: str, body: Mapping[str, Any], deadlines: Deadlines
+        cls,
+        client: EngineClient,
+        engine: Engine,
+        name: str,
+        body: Mapping[str, Any],
+        deadlines: Deadlines,
+        told: Callable[[int], None] = lambda frames: None,
     ) -> Talk:
-        """`name` is the call's id. Returns when the Talker knows the prompt. Raises EngineError."""
+        """`name` is the call's id; `told` is called with how many frames there are by now, whenever the Talker tells.
+        Returns when the Talker knows the prompt. Raises EngineError."""
         reply = await client.post(
             engine, PATH, msgspec.json.encode(body), headers={"x-request-id": name}, deadlines=deadlines
         )
@@ -54,13 +69,14 @@ class Talk:
             if reply.status != 200:
                 raise refusal(engine.id, reply.status, await reply.read(), reply.headers.get("retry-after"))
             first = await anext(events, None)
-            if first is None or first.type != "started" or not first.codes:
+            if first is None or first.type != "started":
                 raise EngineBroken(f"Talker {engine.id} began with {first}; expected started", engine=engine.id)
+            _check(engine, first.codes)
         except BaseException:
             reply.close()
             await events.aclose()
             raise
-        return cls(engine, reply, first.codes, events)
+        return cls(engine, reply, first.codes, events, told)
 
     def close(self) -> None:
         self._reply.close()
@@ -70,11 +86,23 @@ class Talk:
         try:
             async with aclosing(rest) as events:
                 async for event in events:
+                    self._told(event.frames)
                     if event.type == "done":
                         return event.frames
             raise EngineBroken(f"Talker {self.engine.id} ended its speech without a last word", engine=self.engine.id)
         finally:
             self._reply.close()
+
+
+def _check(engine: Engine, codes: str) -> None:
+    from common.channel.reference import Reference  # needs pyzmq, of duet[audio]: only where there is speech
+
+    try:
+        Reference.parse(codes)
+    except DuetError as e:
+        raise EngineBroken(
+            f"Talker {engine.id} says that its codes are at none: {e.message}", engine=engine.id
+        ) from None
 
 
 def _seen(ended: asyncio.Task[int]) -> None:

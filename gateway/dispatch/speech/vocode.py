@@ -2,49 +2,84 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 
 import msgspec
 
 from common.engine import Engine
 from common.errors import EngineBroken
-from gateway.transport.port import Deadlines, EngineClient
+from gateway.transport.port import Deadlines, EngineClient, ReplyStream
 from gateway.wire import refusal
 
 PATH = "/v1/code2wav"
 SAMPLE_BYTES = 2
-SAMPLES_PER_FRAME = 1920
-"""80 ms at 24 kHz: more than that no frame of codes becomes."""
+SAMPLES_PER_FRAME, TAIL = "x-duet-samples-per-frame", "x-duet-tail-samples"
+"""Headers of the answer: what each frame becomes, and what of the last one does not."""
+_DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """`reference` of a stream of codec frames, of which there are `most` at most; `ended` gives how many there were,
+    or raises why there is no telling."""
+
+    reference: str
+    most: int
+    ended: asyncio.Future[int]
 
 
 async def vocode(
-    client: EngineClient, engine: Engine, name: str, codes: str, from_sample: int, frames: int, deadlines: Deadlines
+    client: EngineClient, engine: Engine, name: str, codes: Codes, from_sample: int, deadlines: Deadlines
 ) -> AsyncGenerator[bytes, None]:
     """s16le, whole samples, from number `from_sample` on, until the codes' end. Close it to end the call at once.
 
-    There are `frames` of codes at most: an engine that goes on beyond their sound is broken, and might for ever.
+    An engine that goes on beyond the sound of all frames is broken, and might for ever; so is one that ends before it.
 
     Raises EngineError. What was given out before is right then, and all that there was.
     """
-    body = msgspec.json.encode({"codes": codes, "from_sample": from_sample})
+    body = msgspec.json.encode({"codes": codes.reference, "from_sample": from_sample})
     reply = await client.post(engine, PATH, body, headers={"x-request-id": name}, deadlines=deadlines)
     try:
         if reply.status != 200:
             raise refusal(engine.id, reply.status, await reply.read(), reply.headers.get("retry-after"))
-        odd, left = b"", (frames * SAMPLES_PER_FRAME - from_sample) * SAMPLE_BYTES
+        per_frame, tail = (_told(engine, reply, header) for header in (SAMPLES_PER_FRAME, TAIL))
+        at, end, odd = from_sample, _samples(codes.most, per_frame, tail), b""
         async for chunk in reply.chunks():
             pcm = odd + chunk if odd else chunk
             whole = len(pcm) - len(pcm) % SAMPLE_BYTES
             odd = pcm[whole:]
-            left -= whole
-            if left < 0:
+            at += whole // SAMPLE_BYTES
+            if at > end:
                 raise EngineBroken(
-                    f"Code2Wav {engine.id} went on after the sound of {frames} frames; expected its end",
+                    f"Code2Wav {engine.id} went on after the sound of {codes.most} frames; expected its end",
                     engine=engine.id,
                 )
             if whole:
                 yield pcm[:whole]
         if odd:
             raise EngineBroken(f"Code2Wav {engine.id} ended in half a sample", engine=engine.id)
+        await asyncio.wait({codes.ended})
+        frames = codes.ended.result()
+        if at != (end := _samples(frames, per_frame, tail)):
+            raise EngineBroken(
+                f"Code2Wav {engine.id} ended at sample {at}; expected {end}, the sound of {frames} frames",
+                engine=engine.id,
+            )
     finally:
         reply.close()
+
+
+def _samples(frames: int, per_frame: int, tail: int) -> int:
+    return max(0, frames * per_frame - tail)
+
+
+def _told(engine: Engine, reply: ReplyStream, header: str) -> int:
+    value = reply.headers.get(header, "")
+    if not (value.isascii() and value.isdecimal() and len(value) <= _DIGITS):
+        raise EngineBroken(
+            f"Code2Wav {engine.id} sent {header} {value[:40]!r}; expected a whole number of {_DIGITS} digits at most",
+            engine=engine.id,
+        )
+    return int(value)

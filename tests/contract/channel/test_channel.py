@@ -153,6 +153,27 @@ async def test_a_stream_that_nobody_opens_ends_too(publisher: Publisher, puller:
     assert raised.value.reason == "unknown"
 
 
+async def test_who_has_had_frames_of_it_waits_for_no_stream_that_is_not_known(
+    endpoint: str | None, puller: Puller
+) -> None:
+    """A producer that came in another's place does not have them: nobody waits for it as for one in a queue."""
+    with Publisher(endpoint) as publisher:
+        with pytest.raises(StreamFailed) as raised:
+            await pulled(puller, publisher.reference(KEY), start=3)
+        assert raised.value.reason == "unknown"
+
+
+async def test_a_stream_may_be_long_in_coming(endpoint: str | None, puller: Puller) -> None:
+    """Longer than a silent producer is waited for: this one is there, and says so."""
+    with Publisher(endpoint) as publisher:
+        waiting = asyncio.ensure_future(pulled(puller, publisher.reference(KEY)))
+        done, _ = await asyncio.wait({waiting}, timeout=1.5)
+        assert not done
+        publisher.publish(KEY, row(7))
+        publisher.close(KEY)
+        assert await waiting == [7]
+
+
 async def test_no_room_is_told_to_both_ends(endpoint: str | None, puller: Puller) -> None:
     with Publisher(endpoint, limits=Limits(stream_frames=2)) as publisher:
         publisher.publish(KEY, row(0))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from common.channel import Publisher
 from common.engine import Engine, Role
 from gateway.dispatch.speech.ask import MAX_FRAMES
+from gateway.dispatch.speech.vocode import Codes as Told
 from gateway.dispatch.speech.vocode import vocode
 from gateway.transport.http import HttpEngineClient
 from gateway.transport.port import Deadlines
@@ -32,16 +34,31 @@ class Port:
     client: HttpEngineClient
     engine: Engine
     codes: Codes
+    _made: dict[str, int] = field(default_factory=dict)
+    _ended: dict[str, asyncio.Future[int]] = field(default_factory=dict)
 
     def put(self, name: str, frames: int, begin: int = 0) -> None:
         """Frames from number `begin` on; the same number is always the same frame."""
         self.codes.put(name, np.stack([_frame(at) for at in range(begin, frames)]))
+        self._made[name] = frames
+
+    def end(self, name: str, error: str | None = None, *, frames: int | None = None) -> None:
+        """`frames` is how many the Talker says there were, if not as many as there were."""
+        self.codes.end(name, error)
+        if error is None:
+            self._of(name).set_result(self._made.get(name, 0) if frames is None else frames)
+
+    def told(self, name: str) -> Told:
+        return Told(self.codes.reference(name), MAX_FRAMES, self._of(name))
 
     def sound(self, name: str, from_sample: int = 0) -> AsyncGenerator[bytes, None]:
-        return vocode(self.client, self.engine, "call", self.codes.reference(name), from_sample, MAX_FRAMES, DEADLINES)
+        return vocode(self.client, self.engine, "call", self.told(name), from_sample, DEADLINES)
 
     async def whole(self, name: str, from_sample: int = 0) -> bytes:
         return b"".join([part async for part in self.sound(name, from_sample)])
+
+    def _of(self, name: str) -> asyncio.Future[int]:
+        return self._ended.setdefault(name, asyncio.get_running_loop().create_future())
 
 
 def _frame(at: int) -> Any:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 
 from common.engine import Engine, Role
 from common.errors import EngineBroken, EngineError, EngineRefused
-from gateway.dispatch.speech.ask import MAX_FRAMES
 from gateway.dispatch.speech.speech import CODES_GONE
 from gateway.dispatch.speech.vocode import vocode
 from tests.contract.stages.conftest import DEADLINES, Port
@@ -21,13 +21,13 @@ LENGTH = FRAMES * SAMPLES - TAIL
 
 async def test_the_length_is_what_the_frames_give(port: Port) -> None:
     port.put("a", FRAMES)
-    port.codes.end("a")
+    port.end("a")
     assert len(await port.whole("a")) == 2 * LENGTH
 
 
 async def test_the_sound_is_the_same_from_any_sample_on(port: Port) -> None:
     port.put("a", FRAMES)
-    port.codes.end("a")
+    port.end("a")
     whole = await port.whole("a")
     for sample in (1, TAIL, SAMPLES - TAIL, 4 * SAMPLES - TAIL, 20_001, LENGTH - 1):
         assert _alike(await port.whole("a", sample), whole[2 * sample :]), f"from sample {sample}"
@@ -40,18 +40,51 @@ async def test_sound_comes_before_the_codes_end(port: Port) -> None:
         first = await anext(aiter(sound))
         assert first
         port.put("a", FRAMES, 10)
-        port.codes.end("a")
+        port.end("a")
         rest = b"".join([part async for part in sound])
     assert len(first + rest) == 2 * LENGTH
 
 
 async def test_codes_without_a_frame_are_no_sound(port: Port) -> None:
-    port.codes.end("a")
+    port.end("a")
     assert await port.whole("a") == b""
 
 
+@pytest.mark.parametrize("frames", [FRAMES - 1, FRAMES + 1, 0])
+async def test_sound_of_another_length_than_the_talkers_frames_have_is_broken(port: Port, frames: int) -> None:
+    port.put("a", FRAMES)
+    port.end("a", frames=frames)
+    expected = max(0, frames * SAMPLES - TAIL)
+    with pytest.raises(EngineBroken, match=f"ended at sample {LENGTH}; expected {expected}, the sound of {frames} fr"):
+        await port.whole("a")
+
+
+async def test_one_frame_can_be_resumed(port: Port) -> None:
+    port.put("a", 1)
+    port.end("a")
+    whole = await port.whole("a")
+    assert len(whole) == 2 * (SAMPLES - TAIL)
+    for sample in (1, 700, SAMPLES - TAIL - 1):
+        assert _alike(await port.whole("a", sample), whole[2 * sample :]), f"from sample {sample}"
+
+
+async def test_sound_is_resumed_while_its_last_frame_is_yet_to_come(port: Port) -> None:
+    """What is asked for begins in a frame that nobody has made when it is asked for."""
+    port.put("b", FRAMES)
+    port.end("b")
+    whole = await port.whole("b")
+    begin = LENGTH - SAMPLES + 7
+    port.put("a", FRAMES - 1)
+    rest = asyncio.ensure_future(port.whole("a", begin))
+    done, _ = await asyncio.wait({rest}, timeout=0.2)
+    assert not done
+    port.put("a", FRAMES, FRAMES - 1)
+    port.end("a")
+    assert _alike(await rest, whole[2 * begin :])
+
+
 async def test_codes_that_fail_at_once_are_refused_by_a_code(port: Port) -> None:
-    port.codes.end("a", "the Talker died")
+    port.end("a", "the Talker died")
     with pytest.raises(EngineRefused) as caught:
         await port.whole("a")
     assert caught.value.code in CODES_GONE
@@ -64,19 +97,21 @@ async def test_codes_that_fail_later_break_the_sound_off(port: Port) -> None:
     async def listen() -> None:
         async for part in port.sound("a"):
             heard.append(part)
-            port.codes.end("a", "the Talker died")
+            port.end("a", "the Talker died")
 
     with pytest.raises(EngineBroken):
         await listen()
     port.put("b", 10)
-    port.codes.end("b")
+    port.end("b")
     before = b"".join(heard)
     assert _alike(before, (await port.whole("b"))[: len(before)]), "what came before is right"
 
 
 async def test_what_is_no_reference_is_refused(port: Port) -> None:
     with pytest.raises(EngineRefused) as caught:
-        async for _ in vocode(port.client, port.engine, "call", "http://x", 0, MAX_FRAMES, DEADLINES):
+        async for _ in vocode(
+            port.client, port.engine, "call", replace(port.told("a"), reference="http://x"), 0, DEADLINES
+        ):
             pass
     assert 400 <= caught.value.status < 500
 
@@ -84,7 +119,7 @@ async def test_what_is_no_reference_is_refused(port: Port) -> None:
 async def test_nobody_there_is_an_engine_error(port: Port) -> None:
     nobody = Engine.at("http://127.0.0.1:9", Role.CODE2WAV)
     with pytest.raises(EngineError):
-        async for _ in vocode(port.client, nobody, "call", "duet+ipc:///x", 0, MAX_FRAMES, DEADLINES):
+        async for _ in vocode(port.client, nobody, "call", port.told("a"), 0, DEADLINES):
             pass
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from math import inf
 
 import pytest
 
@@ -117,6 +118,17 @@ async def test_headers_that_do_not_come_in_time(bench: Bench) -> None:
         await post(bench, deadlines=Deadlines(connect=SOON, headers=SOON, idle=ENOUGH))
     assert caught.value.engine == bench.engine.id
     await happens(bench.seen()[0].left)
+
+
+async def test_a_call_may_have_no_bound(bench: Bench) -> None:
+    gate = asyncio.Event()
+    bench.play(Script([gate, b"x"], before=[gate]))
+    posted = asyncio.ensure_future(post(bench, deadlines=Deadlines(connect=ENOUGH, headers=inf, idle=inf)))
+    done, _ = await asyncio.wait({posted}, timeout=SOON)
+    assert not done
+    gate.set()
+    reply = await posted
+    assert await reply.read() == b"x"
 
 
 async def test_a_stream_that_falls_silent(bench: Bench) -> None:

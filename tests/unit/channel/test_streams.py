@@ -87,6 +87,21 @@ def test_ended_streams_make_room_the_longest_untouched_first() -> None:
     assert streams.nbytes == 10
 
 
+def test_what_has_been_read_makes_room_before_what_nobody_has() -> None:
+    streams = Streams(Limits(total_bytes=12))
+    unread, half, read = Key("unread", "s"), Key("half", "s"), Key("read", "s")
+    for key, now in ((unread, 0.0), (half, 1.0), (read, 2.0)):
+        filled(streams, [2, 2], key, now)
+        streams.read(key, 0, 9)  # before its end: that is no end
+        streams.close(key, now)
+    streams.read(half, 0, 1)
+    streams.read(read, 1, 1)
+    for key in (read, unread, half):
+        streams.add(KEY, rows(3), 4.0)
+        assert streams.read(key, 0, 1) == ([], End(2, EVICTED))
+        assert streams.nbytes == {read: 11, unread: 10, half: 9}[key]
+
+
 def test_nothing_is_dropped_for_a_frame_that_would_not_fit_then_either() -> None:
     streams = Streams(Limits(total_bytes=12))
     filled(streams, [4], OTHER)

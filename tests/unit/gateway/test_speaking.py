@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,22 +14,28 @@ from common.engine import Engine, Role
 from common.errors import BadRequest, PayloadTooLarge
 from gateway.dispatch.speech.ask import MAX_FRAMES, Ask
 from gateway.dispatch.speech.memory import recall
-from gateway.dispatch.speech.vocode import SAMPLES_PER_FRAME
+from gateway.dispatch.speech.vocode import SAMPLES_PER_FRAME, TAIL
 from gateway.lifecycle import Speech, State
 from gateway.wire import parse
-from tests.fakes.script import CUT, Part, Script, json_reply, sse_reply
+from tests.fakes.script import CUT, Part, Script, Seen, json_reply, sse_reply
 from tests.unit.gateway.coordinating import DECODE, PREFILL, KeptSink, Rig, prefilled, until
 
 CHAT = "/v1/chat/completions"
 TALKER = Engine.at("http://127.0.0.1:8300", Role.TALKER)
 CODE2WAV = Engine.at("http://127.0.0.1:8400", Role.CODE2WAV)
+TALKER_2 = Engine.at("http://127.0.0.1:8301", Role.TALKER)
+CODE2WAV_2 = Engine.at("http://127.0.0.1:8401", Role.CODE2WAV)
+USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
 PCM = bytes(range(240)) * 30
+PER_FRAME = len(PCM) // 2 // 3
+"""Samples: three frames are all of it."""
 
 
-def rig(**over: Any) -> Rig:
+def rig(further: Sequence[Engine] = (), **over: Any) -> Rig:
     heard = [replace(engine, channel="duet+ipc:///rows") for engine in (PREFILL, DECODE)]
-    made = Rig(engines=(*heard, TALKER, CODE2WAV), **over)
-    made.fleet.members[TALKER.id].speakers = ("ethan",)
+    made = Rig(engines=(*heard, TALKER, CODE2WAV, *further), **over)
+    for member in made.fleet.members.values():
+        member.speakers = ("ethan",) if member.engine.role is Role.TALKER else None
     made.client.on(leg="prefill", reply=prefilled())
     return made
 
@@ -36,6 +43,11 @@ def rig(**over: Any) -> Rig:
 def talked(*parts: Part, frames: int = 3) -> Script:
     started = {"type": "started", "codes": "duet+ipc:///codes?request=r&stage=talker", "prompt_tokens": 9}
     return sse_reply(started, {"type": "frames", "frames": 1}, *parts, {"type": "done", "frames": frames})
+
+
+def sounded(*parts: Part, **headers: str) -> Script:
+    told = {SAMPLES_PER_FRAME: str(PER_FRAME), TAIL: "0", **headers}
+    return Script(parts, headers={name: value for name, value in told.items() if value != "left out"})
 
 
 def chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
@@ -46,10 +58,12 @@ def text(*parts: Any) -> Script:
     return sse_reply(chunk({"role": "assistant", "content": ""}), *parts, chunk({"content": ""}, "stop"))
 
 
-async def ask(made: Rig, *, stream: bool = True, sink: KeptSink | None = None, kind: str = "pcm16") -> KeptSink:
+async def ask(
+    made: Rig, *, stream: bool = True, sink: KeptSink | None = None, kind: str = "pcm16", **fields: Any
+) -> KeptSink:
     sink = sink if sink is not None else KeptSink()
     audio = {"modalities": ["text", "audio"], "audio": {"voice": "ethan", "format": kind}}
-    body = {"model": "m", "messages": [], "stream": stream, **audio}
+    body = {"model": "m", "messages": [], "stream": stream, **audio, **fields}
     await made.coordinator.run("r1", parse(CHAT, json.dumps(body).encode()), sink)
     return sink
 
@@ -82,7 +96,7 @@ async def test_a_whole_answer_that_calls_a_tool_is_as_it_came() -> None:
     message = {"role": "assistant", "content": None, "tool_calls": [{"id": "t"}]}
     answer = {"id": "d", "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
     made.client.on("/v1/speech", reply=talked())
-    made.client.on("/v1/code2wav", reply=Script([PCM]))
+    made.client.on("/v1/code2wav", reply=sounded(PCM))
     made.client.on(leg="decode", reply=json_reply(answer))
     sink = await ask(made, stream=False)
     assert json.loads(sink.body) == answer
@@ -91,7 +105,7 @@ async def test_a_whole_answer_that_calls_a_tool_is_as_it_came() -> None:
 async def test_without_a_store_the_answer_is_not_promised_to_be_remembered() -> None:
     made = rig()
     made.client.on("/v1/speech", reply=talked())
-    made.client.on("/v1/code2wav", reply=Script([PCM]))
+    made.client.on("/v1/code2wav", reply=sounded(PCM))
     gate = asyncio.Event()
     made.client.on(leg="decode", reply=text(chunk({"content": "hi"}), gate))
     sink = KeptSink()
@@ -111,7 +125,7 @@ async def test_without_a_store_the_answer_is_not_promised_to_be_remembered() -> 
 async def test_half_a_sample_is_a_failure_and_so_is_half_an_answer(part: Part) -> None:
     made = rig()
     made.client.on("/v1/speech", reply=talked())
-    made.client.on("/v1/code2wav", reply=Script([PCM, part]))
+    made.client.on("/v1/code2wav", reply=sounded(PCM, part))
     made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
     sink = await ask(made)
     assert b'"code":"speech_failed"' in sink.body
@@ -136,7 +150,7 @@ async def test_half_a_sample_is_a_failure_and_so_is_half_an_answer(part: Part) -
 async def test_a_talker_that_does_not_keep_to_its_words(events: list[Any]) -> None:
     made = rig()
     made.client.on("/v1/speech", reply=sse_reply(*events))
-    made.client.on("/v1/code2wav", reply=Script([PCM]))
+    made.client.on("/v1/code2wav", reply=sounded(PCM))
     made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
     sink = await ask(made)
     assert b'"code":"speech_failed"' in sink.body
@@ -146,18 +160,111 @@ async def test_a_talker_that_does_not_keep_to_its_words(events: list[Any]) -> No
 async def test_a_talker_that_goes_silent_is_given_up_and_the_text_is_whole() -> None:
     made = rig(idle=0.05)
     made.client.on("/v1/speech", reply=talked(asyncio.Event()))
-    made.client.on("/v1/code2wav", reply=Script([asyncio.Event()]))
+    made.client.on("/v1/code2wav", reply=sounded(asyncio.Event()))
     made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
     sink = await ask(made)
     assert b'"transcript":"hi"' in sink.body
-    assert b"sent nothing" in sink.body
+    assert f"engine {TALKER.id} was silent for 0.05 s in mid-speech".encode() in sink.body
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_slow_text_is_no_silence_of_its_speech(stream: bool) -> None:
+    """No Talker can tell a frame, and no Code2Wav make a sound, of what has not been said."""
+    made = rig(idle=0.05, first_token=5.0)
+    said, frame = asyncio.Event(), asyncio.Event()
+    made.client.on("/v1/speech", reply=talked(frame))
+    made.client.on("/v1/code2wav", reply=sounded(frame, PCM))
+    message = {"role": "assistant", "content": "hi"}
+    answer = {"id": "d", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": USAGE}
+    whole = Script([said, *json_reply(answer).parts])
+    made.client.on(leg="decode", reply=text(said, chunk({"content": "hi"})) if stream else whole)
+    sink = KeptSink()
+    asked = asyncio.ensure_future(ask(made, stream=stream, sink=sink, kind="pcm16"))
+    await until(lambda: any(seen.path == "/v1/code2wav" for seen in made.client.posts))
+    await asyncio.sleep(0.3)
+    frame.set()
+    said.set()
+    await asked
+    assert b"error" not in sink.body
+    assert await speech_of(made) is Speech.DONE
+
+
+async def test_a_slow_talker_is_no_silence_of_code2wav() -> None:
+    """Its first sound wants several frames: while they come it is not late."""
+    made = rig(idle=2.0)
+    told = [{"type": "frames", "frames": n} for n in range(2, 8)]
+    gates = [asyncio.Event() for _ in told]
+    for n, gate in enumerate(gates):
+        asyncio.get_running_loop().call_later(0.5 * (n + 1), gate.set)
+    parts = [part for pair in zip(gates, told, strict=True) for part in pair]
+    made.client.on("/v1/speech", reply=talked(*parts))
+    made.client.on("/v1/code2wav", reply=sounded(gates[-1], PCM))
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
+    sink = await ask(made)
+    assert b"error" not in sink.body
+
+
+@pytest.mark.parametrize("who", ["talker", "talker at once", "code2wav", "code2wav at once"])
+async def test_who_is_silent_for_too_long_is_replaced(who: str) -> None:
+    """The Talker is at fault until it has told its last frame, then Code2Wav is."""
+    made, never = rig(idle=0.2, first_token=0.2, further=(TALKER_2, CODE2WAV_2)), asyncio.Event()
+    silent = Script([never]) if "at once" in who else talked(never)
+    if who.startswith("code2wav"):
+        silent = sounded(never) if "at once" in who else sounded(PCM[:2000], never)
+    path = "/v1/speech" if who.startswith("talker") else "/v1/code2wav"
+    made.client.on(path, reply=silent, times=1)
+    made.client.on("/v1/speech", reply=talked())
+    made.client.on("/v1/code2wav", reply=going_on)
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
+    sink = await ask(made)
+    assert b"error" not in sink.body
+    role = who.partition(" ")[0]
+    assert made.count("duet_speech_retries_total", after=role) == 1
+    assert await speech_of(made) is Speech.DONE
+
+
+def going_on(seen: Seen) -> Script:
+    return sounded(PCM[2 * seen.json["from_sample"] :])
+
+
+@pytest.mark.parametrize("header", [SAMPLES_PER_FRAME, TAIL])
+@pytest.mark.parametrize("value", ["left out", "", "-1", "1.5", "٣", "9" * 5000])
+async def test_a_code2wav_that_does_not_say_what_a_frame_becomes_is_broken(header: str, value: str) -> None:
+    made = rig()
+    made.client.on("/v1/speech", reply=talked())
+    made.client.on("/v1/code2wav", reply=sounded(PCM, **{header: value}))
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
+    sink = await ask(made)
+    assert f"Code2Wav {CODE2WAV.id} sent {header} ".encode() in sink.body
+
+
+@pytest.mark.parametrize("codes", ["nowhere", "http://10.0.0.1", "duet+ipc:///c?stage=talker", "duet+tcp://h?x=1"])
+async def test_a_talker_whose_codes_are_nowhere_is_broken_and_another_is_asked(codes: str) -> None:
+    made = rig(further=(TALKER_2,))
+    made.client.on("/v1/speech", reply=sse_reply({"type": "started", "codes": codes}), times=1)
+    made.client.on("/v1/speech", reply=talked())
+    made.client.on("/v1/code2wav", reply=sounded(PCM))
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
+    sink = await ask(made)
+    assert b"error" not in sink.body
+    assert made.count("duet_speech_retries_total", after="talker") == 1
+
+
+async def test_frames_that_were_made_count_though_the_speech_failed() -> None:
+    made = rig()
+    made.client.on("/v1/speech", reply=talked({"type": "frames", "frames": 2}, CUT))
+    made.client.on("/v1/code2wav", reply=sounded(asyncio.Event()))
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"}), {"choices": [], "usage": USAGE}))
+    sink = await ask(made, stream_options={"include_usage": True})
+    assert b'"audio_tokens":2' in sink.body
+    assert b'"code":"speech_failed"' in sink.body
 
 
 async def test_places_on_speech_engines_are_counted_for_all_replicas() -> None:
     made = rig()
     gate = asyncio.Event()
     made.client.on("/v1/speech", reply=talked())
-    made.client.on("/v1/code2wav", reply=Script([gate, PCM]))
+    made.client.on("/v1/code2wav", reply=sounded(gate, PCM))
     made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
     asked = asyncio.ensure_future(ask(made))
     await until(lambda: made.client.posts_of("1"))
@@ -195,7 +302,7 @@ async def test_the_record_says_who_speaks_from_decode_on() -> None:
     made = rig()
     gate = asyncio.Event()
     made.client.on("/v1/speech", reply=talked())
-    made.client.on("/v1/code2wav", reply=Script([PCM]))
+    made.client.on("/v1/code2wav", reply=sounded(PCM))
     made.client.on(leg="decode", reply=Script([gate]))
     asked = asyncio.ensure_future(ask(made))
     await until(lambda: made.client.posts_of("decode"))
@@ -238,8 +345,8 @@ async def test_a_speech_that_failed_before_the_answer_called_a_tool_is_no_failur
 async def test_a_code2wav_without_end_is_broken() -> None:
     made = rig()
     made.client.on("/v1/speech", reply=talked())
-    frame = bytes(2 * SAMPLES_PER_FRAME)
-    made.client.on("/v1/code2wav", reply=Script([frame * 100] * (MAX_FRAMES // 100 + 1) + [asyncio.Event()]))
+    frame = bytes(2 * PER_FRAME)
+    made.client.on("/v1/code2wav", reply=sounded(*[frame * 100] * (MAX_FRAMES // 100 + 1), asyncio.Event()))
     made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
     sink = await ask(made)
     assert b'"code":"speech_failed"' in sink.body
@@ -250,7 +357,7 @@ async def test_a_code2wav_without_end_is_broken() -> None:
 async def test_a_talker_that_counts_what_cannot_be_is_broken(frames: int) -> None:
     made = rig()
     made.client.on("/v1/speech", reply=talked(frames=frames))
-    made.client.on("/v1/code2wav", reply=Script([PCM]))
+    made.client.on("/v1/code2wav", reply=sounded(PCM))
     made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
     sink = await ask(made)
     assert b'"code":"speech_failed"' in sink.body

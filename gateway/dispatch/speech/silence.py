@@ -1,0 +1,50 @@
+"""How long a speech may be silent before somebody is at fault."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+
+class Silence:
+    """`first` and `idle` in seconds. While text is still coming there is no bound: speech waits for what is said, and
+    the text has deadlines of its own, which end both. Behind it `first` bounds the wait for the first frame, and `idle`
+    each wait after it. A frame that a Talker tells ends a silence for Code2Wav too, which may need some for one sound.
+
+    Only waits count: whoever takes the sound may take its time.
+    """
+
+    def __init__(self, first: float, idle: float) -> None:
+        self._bound = first
+        self._idle = idle
+        self._loop = asyncio.get_running_loop()
+        self._text_is_out: asyncio.Future[None] = self._loop.create_future()
+        self._since = 0.0
+
+    @property
+    def bound(self) -> float:
+        """Seconds that it may last now, once the text is out."""
+        return self._bound
+
+    def text_is_out(self) -> None:
+        """Nothing more will be said. Safe to call again."""
+        if not self._text_is_out.done():
+            self._text_is_out.set_result(None)
+            self._since = self._loop.time()
+
+    def broken(self) -> None:
+        """A frame was told."""
+        self._bound, self._since = self._idle, self._loop.time()
+
+    async def until(self, *work: asyncio.Future[Any]) -> bool:
+        """Waits until one of them is done; false if it was silent for too long before."""
+        self._since = self._loop.time()
+        while True:
+            left, waits = None, {*work, self._text_is_out}
+            if self._text_is_out.done():
+                left, waits = self._since + self._bound - self._loop.time(), {*work}
+                if left <= 0:
+                    return False
+            await asyncio.wait(waits, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if any(one.done() for one in work):
+                return True
