@@ -60,7 +60,7 @@ class Chunker:
         self._done = 0
         self._size = plan.first
         self.dropped = 0
-        """Frames with a code outside the codebook: marks that the Talker's end may leave, never sound."""
+        """Frames with a code outside the codebook: marks that another's Talker may leave, never sound."""
 
     def push(self, frame: Codes) -> Chunk | None:
         """One frame, `[groups]`; a chunk if there is enough for one."""

@@ -12,7 +12,7 @@ class Metrics:
         self.samples = Counter("duet_code2wav_samples", "Samples sent.", registry=self.registry)
         self.dropped = Counter(
             "duet_code2wav_dropped_frames",
-            "Frames with a code outside the codebook. More than one a request: the Talker's model does not fit.",
+            "Frames with a code outside the codebook, which have no sound. Any at all: the Talker does not fit.",
             registry=self.registry,
         )
         self.failed = Counter(

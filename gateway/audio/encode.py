@@ -1,7 +1,8 @@
 """Whole audio in each format: WAV and PCM with nothing but Python, the rest by PyAV, which brings FFmpeg's encoders.
 
 WAV, FLAC and PCM hold the very samples; MP3, AAC and Opus do not, and may begin some milliseconds later, as such
-formats do. A minute takes a good part of a second to encode: call this in a thread.
+formats do. Nor can they hold none, which is no file to a player. A minute takes a good part of a second to encode: call
+this in a thread.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _ENCODERS = {
     Format.AAC: ("adts", "aac", 96_000),
 }
 """FFmpeg's container and encoder, and bits a second: what is clear for one voice at 24 kHz."""
+_SHORTEST = SAMPLE_RATE // 50 * SAMPLE_BYTES
+"""Bytes of 20 ms, an Opus frame: what is shorter is filled up with silence in MP3, AAC and Opus."""
 
 
 def encode(pcm: bytes, kind: Format) -> bytes:
@@ -53,6 +56,8 @@ def _av(pcm: bytes, kind: Format) -> bytes:
     except ImportError as e:
         raise ConfigurationError(f"audio as {kind} needs PyAV ({e}): install duet[audio]") from None
     container, encoder, rate = _ENCODERS[kind]
+    if rate is not None:
+        pcm = pcm.ljust(_SHORTEST, b"\0")
     out = io.BytesIO()
     # `bitexact`: the same audio gives the same bytes, without FFmpeg's version or a random serial number in them
     with av.open(out, "w", format=container, options={"fflags": "+bitexact"}) as file:

@@ -204,7 +204,8 @@ async def code2wav_server(code2wav: FakeCode2Wav) -> AsyncIterator[FakeCode2Wav]
                 return _refused(e, e.status)
             finally:
                 await end(first, gone)
-            told = {"x-duet-samples-per-frame": str(SAMPLES), "x-duet-tail-samples": str(TAIL)}
+            told = {"x-duet-sample-rate": "24000", "x-duet-samples-per-frame": str(SAMPLES)}
+            told |= {"x-duet-tail-samples": str(TAIL)}
             return _streaming(request, audio, "audio/pcm", head, told)
 
         app = _app(code2wav.model, identity, Route("/v1/code2wav", speak, methods=["POST"]))

@@ -16,7 +16,7 @@ class Silence:
 
     def __init__(self, first: float, idle: float) -> None:
         self._bound = first
-        self._idle = idle
+        self._first, self._idle = first, idle
         self._loop = asyncio.get_running_loop()
         self._text_is_out: asyncio.Future[None] = self._loop.create_future()
         self._since = 0.0
@@ -32,19 +32,22 @@ class Silence:
             self._text_is_out.set_result(None)
             self._since = self._loop.time()
 
-    def broken(self) -> None:
+    def heard(self) -> None:
         """A frame was told."""
         self._bound, self._since = self._idle, self._loop.time()
+
+    def starts_anew(self) -> None:
+        """Another Talker begins, at the first frame."""
+        self._bound = self._first
 
     async def until(self, *work: asyncio.Future[Any]) -> bool:
         """Waits until one of them is done; false if it was silent for too long before."""
         self._since = self._loop.time()
-        while True:
+        while not any(one.done() for one in work):
             left, waits = None, {*work, self._text_is_out}
             if self._text_is_out.done():
                 left, waits = self._since + self._bound - self._loop.time(), {*work}
                 if left <= 0:
                     return False
             await asyncio.wait(waits, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            if any(one.done() for one in work):
-                return True
+        return True

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from common.engine import Engine, Role
 from common.errors import EngineError, EngineRefused, EngineTimeout, NoRoutableEngine
+from gateway.audio.pcm import SAMPLE_BYTES
 from gateway.dispatch.journal import Journal
 from gateway.dispatch.policy import Policy, may_help, may_pass
 from gateway.dispatch.speech.ask import MAX_FRAMES, Ask
@@ -27,7 +28,7 @@ from gateway.dispatch.speech.errors import SpeechFailed
 from gateway.dispatch.speech.parts import SpeechParts
 from gateway.dispatch.speech.silence import Silence
 from gateway.dispatch.speech.talk import Talk
-from gateway.dispatch.speech.vocode import SAMPLE_BYTES, Codes, vocode
+from gateway.dispatch.speech.vocode import Codes, vocode
 from gateway.lifecycle import Event
 from gateway.routing import Wish
 from gateway.store.port import Load
@@ -134,7 +135,7 @@ class Speech:
 
     def _has_told(self, frames: int) -> None:
         self.frames = max(self.frames, frames)
-        self._silence.broken()
+        self._silence.heard()
 
     async def _unless_lost(self, work: Awaitable[T], talk: Talk | None) -> T:
         """What it gives. Raises what the Talker's call ended with, if that comes first: codes that stop would be waited
@@ -171,6 +172,7 @@ class Speech:
         if role is Role.TALKER and self._talk is not None:
             self._talk.close()
             self._talk = None
+            self._silence.starts_anew()
         self._leave(role)
         self._tried[role] |= {failed.id}
         engine = self._next(role, error)

@@ -10,13 +10,13 @@ import msgspec
 
 from common.engine import Engine
 from common.errors import EngineBroken
+from gateway.audio.pcm import SAMPLE_BYTES, SAMPLE_RATE
 from gateway.transport.port import Deadlines, EngineClient, ReplyStream
 from gateway.wire import refusal
 
 PATH = "/v1/code2wav"
-SAMPLE_BYTES = 2
-SAMPLES_PER_FRAME, TAIL = "x-duet-samples-per-frame", "x-duet-tail-samples"
-"""Headers of the answer: what each frame becomes, and what of the last one does not."""
+RATE, SAMPLES_PER_FRAME, TAIL = "x-duet-sample-rate", "x-duet-samples-per-frame", "x-duet-tail-samples"
+"""Headers of the answer: Hz; how many samples each frame becomes, and how many of the last one are left out."""
 _DIGITS = 6
 
 
@@ -44,7 +44,9 @@ async def vocode(
     try:
         if reply.status != 200:
             raise refusal(engine.id, reply.status, await reply.read(), reply.headers.get("retry-after"))
-        per_frame, tail = (_told(engine, reply, header) for header in (SAMPLES_PER_FRAME, TAIL))
+        rate, per_frame, tail = (_told(engine, reply, header) for header in (RATE, SAMPLES_PER_FRAME, TAIL))
+        if rate != SAMPLE_RATE:
+            raise EngineBroken(f"Code2Wav {engine.id} sounds at {rate} Hz; expected {SAMPLE_RATE}", engine=engine.id)
         at, end, odd = from_sample, _samples(codes.most, per_frame, tail), b""
         async for chunk in reply.chunks():
             pcm = odd + chunk if odd else chunk

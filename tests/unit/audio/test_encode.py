@@ -71,9 +71,19 @@ def test_the_same_audio_gives_the_same_bytes(kind: Format) -> None:
     assert encode(voice().tobytes(), kind) == encode(voice().tobytes(), kind)
 
 
-@pytest.mark.parametrize("kind", Format)
-def test_no_audio_is_no_fault(kind: Format) -> None:
-    assert isinstance(encode(b"", kind), bytes)
+@pytest.mark.parametrize("kind", LOSSLESS)
+def test_no_audio_is_no_sample(kind: Format) -> None:
+    with av.open(io.BytesIO(encode(b"", kind))) as file:
+        assert [*file.decode(audio=0)] == []
+    assert encode(b"", Format.PCM16) == b""
+
+
+@pytest.mark.parametrize("kind", LOSSY)
+@pytest.mark.parametrize("samples", [0, 1])
+def test_lossy_formats_can_be_played_however_short_they_are(kind: Format, samples: int) -> None:
+    _, heard = decoded(encode(bytes(2 * samples), kind))
+    assert 0 < len(heard) < 0.2 * 24_000
+    assert abs(heard).max() < 1e-3
 
 
 @pytest.mark.parametrize("kind", Format)

@@ -14,7 +14,7 @@ from common.engine import Engine, Role
 from common.errors import BadRequest, PayloadTooLarge
 from gateway.dispatch.speech.ask import MAX_FRAMES, Ask
 from gateway.dispatch.speech.memory import recall
-from gateway.dispatch.speech.vocode import SAMPLES_PER_FRAME, TAIL
+from gateway.dispatch.speech.vocode import RATE, SAMPLES_PER_FRAME, TAIL
 from gateway.lifecycle import Speech, State
 from gateway.wire import parse
 from tests.fakes.script import CUT, Part, Script, Seen, json_reply, sse_reply
@@ -46,7 +46,7 @@ def talked(*parts: Part, frames: int = 3) -> Script:
 
 
 def sounded(*parts: Part, **headers: str) -> Script:
-    told = {SAMPLES_PER_FRAME: str(PER_FRAME), TAIL: "0", **headers}
+    told = {RATE: "24000", SAMPLES_PER_FRAME: str(PER_FRAME), TAIL: "0", **headers}
     return Script(parts, headers={name: value for name, value in told.items() if value != "left out"})
 
 
@@ -227,7 +227,7 @@ def going_on(seen: Seen) -> Script:
     return sounded(PCM[2 * seen.json["from_sample"] :])
 
 
-@pytest.mark.parametrize("header", [SAMPLES_PER_FRAME, TAIL])
+@pytest.mark.parametrize("header", [RATE, SAMPLES_PER_FRAME, TAIL])
 @pytest.mark.parametrize("value", ["left out", "", "-1", "1.5", "٣", "9" * 5000])
 async def test_a_code2wav_that_does_not_say_what_a_frame_becomes_is_broken(header: str, value: str) -> None:
     made = rig()
@@ -236,6 +236,15 @@ async def test_a_code2wav_that_does_not_say_what_a_frame_becomes_is_broken(heade
     made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
     sink = await ask(made)
     assert f"Code2Wav {CODE2WAV.id} sent {header} ".encode() in sink.body
+
+
+async def test_a_code2wav_at_another_rate_is_broken() -> None:
+    made = rig()
+    made.client.on("/v1/speech", reply=talked())
+    made.client.on("/v1/code2wav", reply=sounded(PCM, **{RATE: "16000"}))
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
+    sink = await ask(made)
+    assert f"Code2Wav {CODE2WAV.id} sounds at 16000 Hz; expected 24000".encode() in sink.body
 
 
 @pytest.mark.parametrize("codes", ["nowhere", "http://10.0.0.1", "duet+ipc:///c?stage=talker", "duet+tcp://h?x=1"])

@@ -1,0 +1,62 @@
+"""How long a speech may be silent, and what ends a silence."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.dispatch.speech.silence import Silence
+
+SOON, ENOUGH = 0.1, 20.0
+
+
+def never() -> asyncio.Future[None]:
+    return asyncio.get_running_loop().create_future()
+
+
+async def test_while_text_is_coming_there_is_no_bound() -> None:
+    silence = Silence(SOON, SOON)
+    waiting = asyncio.ensure_future(silence.until(never()))
+    done, _ = await asyncio.wait({waiting}, timeout=4 * SOON)
+    assert not done
+    silence.text_is_out()
+    silence.text_is_out()
+    assert await waiting is False
+
+
+async def test_what_comes_ends_the_wait_whenever_it_comes() -> None:
+    silence = Silence(ENOUGH, ENOUGH)
+    for out in (False, True):
+        work = never()
+        asyncio.get_running_loop().call_later(SOON, work.set_result, None)
+        assert await silence.until(never(), work)
+        if not out:
+            silence.text_is_out()
+
+
+async def test_what_is_there_already_is_no_silence() -> None:
+    silence = Silence(0.0, 0.0)
+    silence.text_is_out()
+    work = never()
+    work.set_result(None)
+    assert await silence.until(work)
+
+
+async def test_the_first_frame_has_a_bound_of_its_own_and_a_new_talker_too() -> None:
+    silence = Silence(ENOUGH, SOON)
+    silence.text_is_out()
+    assert silence.bound == ENOUGH
+    silence.heard()
+    assert silence.bound == SOON
+    assert await silence.until(never()) is False
+    silence.starts_anew()
+    assert silence.bound == ENOUGH
+
+
+async def test_each_frame_gives_time_anew() -> None:
+    silence = Silence(ENOUGH, 1.0)
+    silence.text_is_out()
+    loop, work = asyncio.get_running_loop(), never()
+    for n in range(1, 7):
+        loop.call_later(0.25 * n, silence.heard)
+    loop.call_later(1.75, work.set_result, None)
+    assert await silence.until(work)
