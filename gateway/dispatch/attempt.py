@@ -204,6 +204,8 @@ class Attempt:
         body = decode_body(self._asked_of("decode"), params, ids)
         if self._ctx is not None:  # an unsplit request is decoding from its start
             self.do(self._journal.fire(Event.DECODE_SENT, **told))
+        elif told:
+            self._journal.fire(Event.SPEECH_ASKED, **told)
         bounds = deadlines.decode_stream if self._request.stream else deadlines.decode_unary
         if left is not None:
             bounds = replace(bounds, connect=min(bounds.connect, left))

@@ -75,4 +75,4 @@ class Member:
     def candidate(self, now: float) -> Candidate:
         """`now` is the breaker's time."""
         trusted = self.breaker.lets_through(now)
-        return Candidate(self.engine, self.up, self.models, self.load, not self.open, trusted)
+        return Candidate(self.engine, self.up, self.models, self.load, not self.open, trusted, self.speakers)

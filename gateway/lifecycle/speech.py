@@ -20,6 +20,7 @@ _ENDS = {
 
 SPEECH: Mapping[tuple[Speech, Event], Speech] = MappingProxyType(
     {
+        (Speech.WAITING, Event.SPEECH_ASKED): Speech.WAITING,
         (Speech.WAITING, Event.SPEECH_STARTED): Speech.SPEAKING,
         **{(speech, Event.SPEECH_RESUMED): speech for speech in _OPEN},
         **{(speech, event): end for speech in _OPEN for event, end in _ENDS.items()},

@@ -51,6 +51,8 @@ class Event(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     EXPIRED = "expired"
+    SPEECH_ASKED = "speech_asked"
+    """A Talker and a Code2Wav have a request that was decoding from its start. Of others `decode_sent` says so."""
     SPEECH_STARTED = "speech_started"
     """The first sound of the answer is here."""
     SPEECH_RESUMED = "speech_resumed"
@@ -60,7 +62,9 @@ class Event(StrEnum):
     """No sound follows. The text goes on to its own end."""
 
 
-SPEECH_EVENTS = frozenset({Event.SPEECH_STARTED, Event.SPEECH_RESUMED, Event.SPEECH_DONE, Event.SPEECH_FAILED})
+SPEECH_EVENTS = frozenset(
+    {Event.SPEECH_ASKED, Event.SPEECH_STARTED, Event.SPEECH_RESUMED, Event.SPEECH_DONE, Event.SPEECH_FAILED}
+)
 
 
 class Effect(StrEnum):

@@ -21,6 +21,10 @@ def heard(candidate: Candidate, wish: Wish) -> bool:
     return not wish.heard or candidate.engine.channel is not None
 
 
+def speaks(candidate: Candidate, wish: Wish) -> bool:
+    return wish.voice is None or wish.voice.lower() in map(str.lower, candidate.speakers)
+
+
 def up(candidate: Candidate, wish: Wish) -> bool:
     return candidate.up
 

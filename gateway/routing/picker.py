@@ -13,6 +13,7 @@ FILTERS: tuple[tuple[str, filters.Filter], ...] = (
     ("has this role", filters.role),
     ("is another than the prefill engine", filters.another),
     ("serves this model", filters.model),
+    ("has this voice", filters.speaks),
     ("answers its health checks", filters.up),
     ("tells a Talker what it computes", filters.heard),
     ("is not draining", filters.not_draining),

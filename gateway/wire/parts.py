@@ -26,6 +26,8 @@ MEDIA_KEYS = frozenset(
         "video_url",
     }
 )
+SIGHTS = frozenset({"image_embeds", "image_pil", "image_url", "input_image", "video_embeds", "video_url"})
+"""Of these, what is seen."""
 
 
 class _Message(msgspec.Struct):

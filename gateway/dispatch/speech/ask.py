@@ -23,18 +23,20 @@ from common.errors import BadRequest
 from gateway.audio import Format, format_of
 from gateway.dispatch.speech.errors import AudioUnsupported
 from gateway.wire import ClientRequest
+from gateway.wire.parts import SIGHTS
 
 MAX_SEED = 2**63 - 1
 MAX_FRAMES = 4095
 """Five and a half minutes."""
 
-_Temperature = Annotated[float, Meta(ge=0, le=10)]
+_Temperature = Annotated[float, Meta(ge=0, le=2)]
+"""Of group 0, as vLLM samples it."""
 _TopK = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 _TopP = Annotated[float, Meta(gt=0, le=1)]
 
 
 class _Residual(msgspec.Struct, forbid_unknown_fields=True):
-    temperature: _Temperature | UnsetType = UNSET
+    temperature: Annotated[float, Meta(ge=0, le=10)] | UnsetType = UNSET
     top_k: _TopK | UnsetType = UNSET
     top_p: _TopP | UnsetType = UNSET
 
@@ -83,6 +85,7 @@ class Ask:
         if request.stream and kind is not Format.PCM16:
             raise BadRequest(f"audio.format is {kind.value!r}; expected pcm16 of a stream", param="audio.format")
         _expect_one_answer(request)
+        _expect_what_is_read(request)
         sampling = msgspec.to_builtins(audio.sampling) if audio.sampling is not None else {}
         seed = request.integer("seed")
         if seed is not None:
@@ -117,3 +120,15 @@ def _expect_one_answer(request: ClientRequest) -> None:
     if request.has("use_beam_search"):
         name = "use_beam_search"
         raise AudioUnsupported(f"{name} is set; expected none with modalities text and audio", param=name)
+
+
+def _expect_what_is_read(request: ClientRequest) -> None:
+    """What a Talker cannot read is said before anything is computed."""
+    if sights := request.media & SIGHTS:
+        raise AudioUnsupported(
+            f"messages has {', '.join(sorted(sights))}; expected text and sound only with modalities text and audio",
+            param="messages",
+        )
+    name = "add_generation_prompt"
+    if request.given(name) and not request.has(name):
+        raise AudioUnsupported(f"{name} is false; expected true with modalities text and audio", param=name)

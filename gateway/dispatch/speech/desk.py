@@ -52,7 +52,8 @@ class Desk:
             raise NoRoutableEngine("no Talker has answered yet")
         ask = Ask.of(request, speakers)
         for role in (Role.TALKER, Role.CODE2WAV):
-            self._looking.pick(fleet.candidates(), Wish(role, request.model))
+            voice = ask.speaker if role is Role.TALKER else None
+            self._looking.pick(fleet.candidates(), Wish(role, request.model, voice=voice))
         return ask
 
     def speaking(self, request: ClientRequest, ask: Ask, journal: Journal, sink: Sink, route: Route) -> Speaking:

@@ -3,6 +3,7 @@
 AudioUnsupported   sound is asked of a gateway, or of a request, that has none
 AudioNotFound      a message refers to an answer that is not known any more
 SpeechFailed       no more sound will come; the text is not touched by it
+SpeechRefused      because the request is one that no Talker speaks for
 """
 
 from __future__ import annotations
@@ -28,3 +29,11 @@ class SpeechFailed(DuetError):
     status = 502
     type = "engine_error"
     code = "speech_failed"
+
+
+class SpeechRefused(SpeechFailed):
+    """A Talker says that the request is at fault: no other one could do better."""
+
+    status = 400
+    type = "invalid_request_error"
+    code = "speech_refused"

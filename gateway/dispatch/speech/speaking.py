@@ -57,11 +57,13 @@ class Speaking(ABC):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        self._speech.close()
         if not self._settled:
             self._parts.metrics.speech.labels("cut").inc()
-        if self._hearing is not None:
-            await end(self._hearing)  # last: a request that is cancelled twice may come no further than this
+        try:
+            if self._hearing is not None:
+                await end(self._hearing)
+        finally:  # behind it: until then it may be asking somebody; and also if this is cancelled a second time
+            self._speech.close()
 
     @abstractmethod
     async def relay(self, engine: Engine, reply: ReplyStream, started: Started, cached_tokens: CachedTokens) -> Ending:
@@ -83,6 +85,7 @@ class Speaking(ABC):
         self._hushed = True
         if self._hearing is not None:
             await end(self._hearing)
+        self._speech.close()
 
     async def _settle(self) -> SpeechFailed | None:
         """Waits for the end of the sound, and says how it ended to everybody else. What nobody is to hear cannot

@@ -27,6 +27,7 @@ class Streamed(Speaking):
         self._stream = SpokenStream(self._audio_id, include_usage=self._request.include_usage)
         self._opened = asyncio.Event()
         """Set once sound may leave: its id has."""
+        self._sounded = False
         self._turn = asyncio.Lock()
 
     async def relay(self, engine: Engine, reply: ReplyStream, started: Started, cached_tokens: CachedTokens) -> Ending:
@@ -38,7 +39,7 @@ class Streamed(Speaking):
         expires_at = None
         if self._stream.opened or not (failed or self._hushed):
             expires_at = await self._keep(self._stream.transcript)
-        frames = self._speech.frames
+        frames = self._speech.frames if self._sounded or not self._hushed else 0
         tail = self._stream.end(frames, expires_at=expires_at, error=failed)
         if failed is not None:
             self._parts.metrics.errors.labels(str(failed.code)).inc()
@@ -82,4 +83,5 @@ class Streamed(Speaking):
 
     async def _say(self, pcm: bytes) -> None:
         async with self._turn:
+            self._sounded = True
             await self._sink.write(self._stream.data(pcm))

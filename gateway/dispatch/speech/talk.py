@@ -59,7 +59,7 @@ class Talk:
         deadlines: Deadlines,
         told: Callable[[int], None] = lambda frames: None,
     ) -> Talk:
-        """`name` is the call's id; `told` is called with how many frames there are by now, whenever the Talker tells.
+        """`name` is the call's id; `told` is called with how many frames there are by now, whenever there are more.
         Returns when the Talker knows the prompt. Raises EngineError."""
         reply = await client.post(
             engine, PATH, msgspec.json.encode(body), headers={"x-request-id": name}, deadlines=deadlines
@@ -85,8 +85,11 @@ class Talk:
     async def _follow(self, rest: AsyncGenerator[_Event, None]) -> int:
         try:
             async with aclosing(rest) as events:
+                frames = 0
                 async for event in events:
-                    self._told(event.frames)
+                    if event.frames > frames:
+                        frames = event.frames
+                        self._told(frames)
                     if event.type == "done":
                         return event.frames
             raise EngineBroken(f"Talker {self.engine.id} ended its speech without a last word", engine=self.engine.id)

@@ -23,11 +23,36 @@ _DIGITS = 6
 @dataclass(frozen=True, slots=True)
 class Codes:
     """`reference` of a stream of codec frames, of which there are `most` at most; `ended` gives how many there were,
-    or raises why there is no telling."""
+    or raises why there is no telling. `talker` is the id of the engine that makes them."""
 
+    talker: str
     reference: str
     most: int
     ended: asyncio.Future[int]
+
+    @property
+    def frames(self) -> int:
+        """How many there are, at most as long as that is not known. Raises as `ended` does."""
+        return self.ended.result() if self.ended.done() else self.most
+
+    def end(self, per_frame: int, tail: int, from_sample: int) -> int:
+        """The sample behind the last. Raises EngineBroken if sound had gone beyond it: another Talker made more."""
+        end = max(0, self.frames * per_frame - tail)
+        if from_sample > end:
+            raise EngineBroken(
+                f"Talker {self.talker} made {self.frames} frames, whose sound ends at sample {end}; another's had "
+                f"reached {from_sample}",
+                engine=self.talker,
+            )
+        return end
+
+
+class SoundShort(EngineBroken):
+    """It ended at sample `at`, ahead of its end."""
+
+    def __init__(self, message: str, *, engine: str, at: int) -> None:
+        super().__init__(message, engine=engine)
+        self.at = at
 
 
 async def vocode(
@@ -47,15 +72,15 @@ async def vocode(
         rate, per_frame, tail = (_told(engine, reply, header) for header in (RATE, SAMPLES_PER_FRAME, TAIL))
         if rate != SAMPLE_RATE:
             raise EngineBroken(f"Code2Wav {engine.id} sounds at {rate} Hz; expected {SAMPLE_RATE}", engine=engine.id)
-        at, end, odd = from_sample, _samples(codes.most, per_frame, tail), b""
+        at, odd = from_sample, b""
         async for chunk in reply.chunks():
             pcm = odd + chunk if odd else chunk
             whole = len(pcm) - len(pcm) % SAMPLE_BYTES
             odd = pcm[whole:]
             at += whole // SAMPLE_BYTES
-            if at > end:
+            if at > codes.end(per_frame, tail, from_sample):
                 raise EngineBroken(
-                    f"Code2Wav {engine.id} went on after the sound of {codes.most} frames; expected its end",
+                    f"Code2Wav {engine.id} went on after the sound of {codes.frames} frames; expected its end",
                     engine=engine.id,
                 )
             if whole:
@@ -63,18 +88,15 @@ async def vocode(
         if odd:
             raise EngineBroken(f"Code2Wav {engine.id} ended in half a sample", engine=engine.id)
         await asyncio.wait({codes.ended})
-        frames = codes.ended.result()
-        if at != (end := _samples(frames, per_frame, tail)):
-            raise EngineBroken(
-                f"Code2Wav {engine.id} ended at sample {at}; expected {end}, the sound of {frames} frames",
+        end = codes.end(per_frame, tail, from_sample)
+        if at != end:
+            raise SoundShort(
+                f"Code2Wav {engine.id} ended at sample {at}; expected {end}, the sound of {codes.frames} frames",
                 engine=engine.id,
+                at=at,
             )
     finally:
         reply.close()
-
-
-def _samples(frames: int, per_frame: int, tail: int) -> int:
-    return max(0, frames * per_frame - tail)
 
 
 def _told(engine: Engine, reply: ReplyStream, header: str) -> int:

@@ -49,7 +49,7 @@ class Port:
             self._of(name).set_result(self._made.get(name, 0) if frames is None else frames)
 
     def told(self, name: str) -> Told:
-        return Told(self.codes.reference(name), MAX_FRAMES, self._of(name))
+        return Told("talker", self.codes.reference(name), MAX_FRAMES, self._of(name))
 
     def sound(self, name: str, from_sample: int = 0) -> AsyncGenerator[bytes, None]:
         return vocode(self.client, self.engine, "call", self.told(name), from_sample, DEADLINES)

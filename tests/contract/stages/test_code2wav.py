@@ -55,8 +55,18 @@ async def test_sound_of_another_length_than_the_talkers_frames_have_is_broken(po
     port.put("a", FRAMES)
     port.end("a", frames=frames)
     expected = max(0, frames * SAMPLES - TAIL)
-    with pytest.raises(EngineBroken, match=f"ended at sample {LENGTH}; expected {expected}, the sound of {frames} fr"):
+    known = "went on after" if frames < FRAMES else f"ended at sample {LENGTH}; expected {expected},"
+    with pytest.raises(EngineBroken, match=f"{known} the sound of {frames} frames"):
         await port.whole("a")
+
+
+async def test_who_is_to_begin_behind_the_end_is_not_to_blame(port: Port) -> None:
+    """The Talker is, which made fewer frames than another one before it."""
+    port.put("a", 2)
+    port.end("a")
+    with pytest.raises(EngineBroken, match=r"Talker talker made 2 frames, .* another's had reached 9000") as caught:
+        await port.whole("a", 9000)
+    assert caught.value.engine == "talker"
 
 
 async def test_one_frame_can_be_resumed(port: Port) -> None:

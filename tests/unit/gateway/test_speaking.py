@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import gc
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,8 +13,9 @@ from typing import Any
 import pytest
 
 from common.engine import Engine, Role
-from common.errors import BadRequest, PayloadTooLarge
+from common.errors import BadRequest, NoRoutableEngine, PayloadTooLarge
 from gateway.dispatch.speech.ask import MAX_FRAMES, Ask
+from gateway.dispatch.speech.errors import SpeechRefused
 from gateway.dispatch.speech.memory import recall
 from gateway.dispatch.speech.vocode import RATE, SAMPLES_PER_FRAME, TAIL
 from gateway.lifecycle import Speech, State
@@ -58,13 +61,26 @@ def text(*parts: Any) -> Script:
     return sse_reply(chunk({"role": "assistant", "content": ""}), *parts, chunk({"content": ""}, "stop"))
 
 
+def heard(sink: KeptSink) -> bytes:
+    """All sound of a stream."""
+    events = [json.loads(line.removeprefix(b"data: ")) for line in sink.body.split(b"\n\n") if b"{" in line]
+    deltas = [choice["delta"] for event in events for choice in event.get("choices", ())]
+    return base64.b64decode("".join(delta.get("audio", {}).get("data", "") for delta in deltas))
+
+
 async def ask(
-    made: Rig, *, stream: bool = True, sink: KeptSink | None = None, kind: str = "pcm16", **fields: Any
+    made: Rig,
+    *,
+    stream: bool = True,
+    sink: KeptSink | None = None,
+    kind: str = "pcm16",
+    request_id: str = "r1",
+    **fields: Any,
 ) -> KeptSink:
     sink = sink if sink is not None else KeptSink()
     audio = {"modalities": ["text", "audio"], "audio": {"voice": "ethan", "format": kind}}
     body = {"model": "m", "messages": [], "stream": stream, **audio, **fields}
-    await made.coordinator.run("r1", parse(CHAT, json.dumps(body).encode()), sink)
+    await made.coordinator.run(request_id, parse(CHAT, json.dumps(body).encode()), sink)
     return sink
 
 
@@ -269,6 +285,245 @@ async def test_frames_that_were_made_count_though_the_speech_failed() -> None:
     assert b'"code":"speech_failed"' in sink.body
 
 
+def failures(made: Rig) -> dict[str, float]:
+    """How often each of the speech engines was found to have failed."""
+    engines = (TALKER, TALKER_2, CODE2WAV, CODE2WAV_2)
+    return {engine.id: made.count("duet_engine_failures_total", engine=engine.id) for engine in engines}
+
+
+async def test_a_code2wav_that_breaks_off_once_is_asked_again() -> None:
+    made = rig()
+    made.client.on("/v1/speech", reply=talked())
+    made.client.on("/v1/code2wav", reply=sounded(PCM[:2000], CUT), times=1)
+    made.client.on("/v1/code2wav", reply=going_on)
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
+    sink = await ask(made)
+    assert b"error" not in sink.body
+    assert heard(sink) == PCM
+    assert sum(failures(made).values()) == 0
+
+
+async def test_a_code2wav_that_breaks_off_for_want_of_codes_says_so_when_it_is_asked_again() -> None:
+    """The Talker's call is still open then: its engine stands still, or is slow to end."""
+    made, never = rig(further=(TALKER_2,)), asyncio.Event()
+    gone = {"error": {"message": "no answer for 10.0 s", "type": "server_error", "code": "channel_producer_lost"}}
+    made.client.on("/v1/speech", reply=talked(never), times=1)
+    made.client.on("/v1/speech", reply=talked())
+    made.client.on("/v1/code2wav", reply=sounded(PCM[:2000], CUT), times=1)
+    made.client.on("/v1/code2wav", reply=json_reply(gone, status=500), times=1)
+    made.client.on("/v1/code2wav", reply=going_on)
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
+    sink = await ask(made)
+    assert b"error" not in sink.body
+    assert heard(sink) == PCM
+    blamed = [engine for engine, count in failures(made).items() if count]
+    assert blamed == [made.client.calls[[s.path for _, s in made.client.calls].index("/v1/speech")][0].id]
+
+
+async def test_where_two_code2wavs_end_alike_the_talker_counts_wrongly() -> None:
+    made = rig(further=(TALKER_2, CODE2WAV_2))
+    made.client.on("/v1/speech", reply=talked(frames=4), times=1)
+    made.client.on("/v1/speech", reply=talked())
+    made.client.on("/v1/code2wav", reply=going_on)
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"}), {"choices": [], "usage": USAGE}))
+    sink = await ask(made, stream_options={"include_usage": True})
+    assert b"error" not in sink.body
+    assert b'"audio_tokens":3' in sink.body
+    assert made.count("duet_speech_retries_total", after="talker") == 1
+    assert made.count("duet_speech_retries_total", after="code2wav") == 1
+
+
+async def test_a_further_talker_with_fewer_frames_is_no_fault_of_code2wavs() -> None:
+    made, gate = rig(further=(TALKER_2, CODE2WAV_2)), asyncio.Event()
+    made.client.on("/v1/speech", reply=talked(gate, CUT), times=1)
+    made.client.on("/v1/speech", reply=talked(frames=1))
+    made.client.on("/v1/code2wav", reply=sounded(PCM[:-2], asyncio.Event()), times=1)
+    made.client.on("/v1/code2wav", reply=going_on)
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
+    sink = KeptSink()
+    asked = asyncio.ensure_future(ask(made, sink=sink))
+    await until(lambda: b'"data"' in sink.body)
+    gate.set()
+    await asked
+    assert b'"code":"speech_failed"' in sink.body
+    assert b"made 1 frames, whose sound ends at sample 1200; another's had reached 3599" in sink.body
+    assert failures(made)[CODE2WAV.id] == failures(made)[CODE2WAV_2.id] == 0
+
+
+async def test_nobody_hears_what_comes_behind_the_end() -> None:
+    made, gate = rig(further=(CODE2WAV_2,)), asyncio.Event()
+    made.client.on("/v1/speech", reply=talked())
+    made.client.on("/v1/code2wav", reply=sounded(PCM, gate, bytes(2 * PER_FRAME)), times=1)
+    made.client.on("/v1/code2wav", reply=going_on)
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
+    sink = KeptSink()
+    asked = asyncio.ensure_future(ask(made, sink=sink))
+    await until(lambda: b'"data"' in sink.body)
+    gate.set()
+    await asked
+    assert heard(sink) == PCM
+
+
+async def test_a_talker_that_tells_the_same_again_is_silent() -> None:
+    made = rig(idle=0.2, first_token=0.2, further=(TALKER_2,))
+    gates = [asyncio.Event() for _ in range(40)]
+    for n, gate in enumerate(gates):
+        asyncio.get_running_loop().call_later(0.1 * (n + 1), gate.set)
+    same = [part for gate in gates for part in (gate, {"type": "frames", "frames": 1})]
+    made.client.on("/v1/speech", reply=talked(*same), times=1)
+    made.client.on("/v1/speech", reply=talked())
+    made.client.on("/v1/code2wav", reply=sounded(asyncio.Event()), times=1)
+    made.client.on("/v1/code2wav", reply=going_on)
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
+    sink = await ask(made)
+    assert b"error" not in sink.body
+    assert not gates[-1].is_set(), "it was not waited out"
+
+
+async def test_a_voice_is_asked_of_who_has_it() -> None:
+    made = rig(further=(TALKER_2,))
+    made.fleet.members[TALKER_2.id].speakers = ("Zoe",)
+    made.client.on("/v1/speech", engine=TALKER_2.id, reply=talked())
+    made.client.on("/v1/code2wav", reply=going_on)
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
+    for n in range(4):
+        audio = {"voice": "zoe", "format": "pcm16"}
+        sink = await ask(made, audio=audio, request_id=f"r{n}")
+        assert b"error" not in sink.body
+    made.fleet.members[TALKER_2.id].up = False
+    with pytest.raises(NoRoutableEngine, match="answers its health checks"):
+        await ask(made, audio=audio, request_id="r9")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_a_talker_refuses_is_the_requests_fault(stream: bool) -> None:
+    made = rig(further=(TALKER_2,))
+    no = {"error": {"message": "0 assistant turns", "type": "invalid_request_error", "code": "script_invalid"}}
+    made.client.on("/v1/speech", reply=json_reply(no, status=400))
+    message = {"role": "assistant", "content": "hi"}
+    answer = {"id": "d", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": USAGE}
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})) if stream else json_reply(answer))
+    if stream:
+        body = (await ask(made)).body
+        assert b'"transcript":"hi"' in body
+        assert b'"type":"invalid_request_error"' in body
+        assert b'"code":"speech_refused"' in body
+    else:
+        with pytest.raises(SpeechRefused, match="0 assistant turns") as refused:
+            await ask(made, stream=False)
+        assert refused.value.status == 400
+    assert sum(failures(made).values()) == 0
+
+
+@pytest.mark.parametrize("kind", ["image_url", "video_url", "image_embeds"])
+async def test_what_no_talker_can_read_is_refused_before_anything_is_computed(kind: str) -> None:
+    made = rig()
+    messages = [{"role": "user", "content": [{"type": kind, kind: {"url": "data:x"}}]}]
+    with pytest.raises(BadRequest, match=f"messages has {kind}; expected text and sound only"):
+        await ask(made, messages=messages)
+    with pytest.raises(BadRequest, match="add_generation_prompt is false; expected true"):
+        await ask(made, add_generation_prompt=False)
+    assert not made.client.posts
+
+
+async def test_an_answer_that_calls_a_tool_and_sent_no_sound_has_no_tokens_of_it() -> None:
+    made, gate = rig(), asyncio.Event()
+    call = {"tool_calls": [{"index": 0, "id": "t", "type": "function", "function": {"name": "f"}}]}
+    made.client.on("/v1/speech", reply=talked({"type": "frames", "frames": 2}, asyncio.Event()))
+    made.client.on("/v1/code2wav", reply=sounded(asyncio.Event()))
+    made.client.on(leg="decode", reply=text(gate, chunk(call), {"choices": [], "usage": USAGE}))
+    sink = KeptSink()
+    asked = asyncio.ensure_future(ask(made, sink=sink, stream_options={"include_usage": True}))
+    await until(lambda: any(seen.path == "/v1/code2wav" for seen in made.client.posts))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    gate.set()
+    await asked
+    assert b'"audio_tokens":0' in sink.body
+
+
+@pytest.mark.parametrize("how", ["client", "tool"])
+async def test_a_talker_that_begins_as_nobody_wants_it_any_more_is_ended(how: str) -> None:
+    """In whatever step that is."""
+    call = {"tool_calls": [{"index": 0, "id": "t", "type": "function", "function": {"name": "f"}}]}
+    for steps in range(60):
+        made, never, begins, calls, ends = rig(), *(asyncio.Event() for _ in range(4))
+        script = talked(never)
+        made.client.on("/v1/speech", reply=Script([begins, *script.parts], headers=script.headers))
+        made.client.on("/v1/code2wav", reply=sounded(never))
+        made.client.on(leg="decode", reply=text(calls, chunk(call), ends))
+        sink = KeptSink()
+        asked = asyncio.ensure_future(ask(made, sink=sink))
+        await until(lambda made=made: any(seen.path == "/v1/speech" for seen in made.client.posts))
+        begins.set()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        if how == "client":
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+        else:
+            calls.set()
+            await until(lambda sink=sink: b"tool_calls" in sink.body)
+        (talker,) = (seen for seen in made.client.posts if seen.path == "/v1/speech")
+        await until(talker.left.is_set)
+        ends.set()
+        await asyncio.gather(asked, return_exceptions=True)
+        await made.coordinator.drain()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert made.loads() == [0, 0, 0, 0]
+
+
+async def test_when_both_fail_at_once_no_error_is_left_lying() -> None:
+    made, gate = rig(further=(TALKER_2, CODE2WAV_2)), asyncio.Event()
+    made.client.on("/v1/speech", reply=talked(gate, CUT), times=1)
+    made.client.on("/v1/speech", reply=talked())
+    made.client.on("/v1/code2wav", reply=sounded(PCM[:1000], gate, CUT), times=1)
+    made.client.on("/v1/code2wav", reply=going_on)
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
+    left: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: left.append(context))
+    sink = KeptSink()
+    asked = asyncio.ensure_future(ask(made, sink=sink))
+    await until(lambda: b'"data"' in sink.body)
+    gate.set()
+    await asked
+    gc.collect()
+    assert b"error" not in sink.body
+    assert left == []
+
+
+async def test_an_unsplit_requests_record_says_who_speaks_too() -> None:
+    made, gate = rig(), asyncio.Event()
+    made.client.on("/v1/speech", reply=talked(gate))
+    made.client.on("/v1/code2wav", reply=sounded(gate, PCM))
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"}), gate))
+    asked = asyncio.ensure_future(ask(made, prompt_logprobs=1))
+    await until(lambda: any(seen.path == "/v1/code2wav" for seen in made.client.posts))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    kept = await made.store.get("r1")
+    assert kept is not None
+    assert kept.unsplit is not None
+    assert (kept.talker, kept.code2wav, kept.speech) == (TALKER.id, CODE2WAV.id, Speech.WAITING)
+    assert kept.conditioning is not None
+    assert await made.store.loads([TALKER.id, CODE2WAV.id]) == {TALKER.id: 1, CODE2WAV.id: 1}
+    gate.set()
+    await asked
+
+
+async def test_speech_that_is_lost_for_good_takes_no_places() -> None:
+    """Its text may go on for long."""
+    made, gate = rig(), asyncio.Event()
+    made.client.on("/v1/speech", reply=json_reply({"error": {"message": "no"}}, status=500))
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"}), gate))
+    asked = asyncio.ensure_future(ask(made))
+    await until(lambda: any(seen.path == "/v1/speech" for seen in made.client.posts))
+    await until(lambda: made.loads()[2:] == [0, 0])
+    assert not asked.done()
+    gate.set()
+    await asked
+
+
 async def test_places_on_speech_engines_are_counted_for_all_replicas() -> None:
     made = rig()
     gate = asyncio.Event()
@@ -359,6 +614,16 @@ async def test_a_code2wav_without_end_is_broken() -> None:
     made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
     sink = await ask(made)
     assert b'"code":"speech_failed"' in sink.body
+    assert f"Code2Wav {CODE2WAV.id} went on after the sound of 3 frames".encode() in sink.body
+
+
+async def test_a_code2wav_that_goes_on_while_nobody_knows_the_end_is_broken() -> None:
+    made = rig()
+    made.client.on("/v1/speech", reply=talked(asyncio.Event()))
+    frame = bytes(2 * PER_FRAME)
+    made.client.on("/v1/code2wav", reply=sounded(*[frame * 100] * (MAX_FRAMES // 100 + 1), asyncio.Event()))
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
+    sink = await ask(made)
     assert f"Code2Wav {CODE2WAV.id} went on after the sound of {MAX_FRAMES} frames".encode() in sink.body
 
 
