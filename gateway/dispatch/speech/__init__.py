@@ -11,6 +11,7 @@ Code2Wav, over the stage channel; what comes here is references, counts and the 
 | `ask.py` | what a client asks for, checked |
 | `desk.py` | what all spoken requests share; begins each one's speech |
 | `talk.py`, `vocode.py` | one call of a Talker; of a Code2Wav |
+| `staff.py` | which engines they are, and who comes in the place of one that failed |
 | `silence.py` | how long both may be silent |
 | `speech.py` | both, through the loss of either: sound in order, each sample once |
 | `speaking.py` | what an attempt uses of it: its context, and its relay |

@@ -10,7 +10,7 @@ import pytest
 
 from common.engine import Engine, Role
 from common.errors import EngineBroken, EngineError, EngineRefused
-from gateway.dispatch.speech.speech import CODES_GONE
+from gateway.dispatch.speech.staff import CODES_GONE
 from gateway.dispatch.speech.vocode import vocode
 from tests.contract.stages.conftest import DEADLINES, Port
 from tests.fakes.stages import SAMPLES, TAIL

@@ -1,0 +1,110 @@
+"""The Talker and the Code2Wav that one speech has now, their places, and who comes in the place of one that failed."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from common.engine import Engine, Role
+from common.errors import EngineError, NoRoutableEngine
+from gateway.dispatch.journal import Journal
+from gateway.dispatch.policy import Policy, may_help, may_pass
+from gateway.dispatch.speech.parts import SpeechParts
+from gateway.routing import Wish
+from gateway.store.port import Load
+
+CODES_GONE = frozenset({"channel_stream_failed", "channel_producer_lost", "channel_error", "codes_invalid"})
+"""What a Code2Wav says of codes that cannot be had any more, or are none: another Talker can make them again."""
+THINKER_GONE = "thinker_lost"
+"""What a Talker says of conditioning that cannot be had any more: no other Talker could have it."""
+ROLES = (Role.TALKER, Role.CODE2WAV)
+
+
+class Staff:
+    """`voice` is one that the Talker must have."""
+
+    def __init__(self, parts: SpeechParts, journal: Journal, model: str, voice: str) -> None:
+        self._parts = parts
+        self._journal = journal
+        self._model = model
+        self._voice = voice
+        self._engines: dict[Role, Engine] = {}
+        self._tried: dict[Role, frozenset[str]] = dict.fromkeys(ROLES, frozenset())
+        self._failures: Counter[Role] = Counter()
+        self._asked_again: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._engines)
+
+    def __getitem__(self, role: Role) -> Engine:
+        return self._engines[role]
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """Their ids, by role."""
+        return {role.value: engine.id for role, engine in self._engines.items()}
+
+    def take(self) -> None:
+        """The first of each role. Raises NoRoutableEngine."""
+        for role, engine in [(role, self._pick(role, frozenset())) for role in ROLES]:
+            self._enter(role, engine)
+
+    def leave(self) -> None:
+        """Gives their places back. Safe to call again."""
+        for role in list(self._engines):
+            self._leave(role)
+
+    def succeeded(self) -> None:
+        for engine in self._engines.values():
+            self._parts.fleet.succeeded(engine.id)
+
+    def asks_again(self, role: Role) -> bool:
+        """Whether the same engine may be asked once more before it counts as failed: it may, once."""
+        engine = self._engines[role].id
+        if engine in self._asked_again or self._parts.policy is Policy.FAIL:
+            return False
+        self._asked_again.add(engine)
+        return self._may_spend()
+
+    def replace(self, role: Role, error: EngineError) -> Engine | None:
+        """Another engine in the place of the one that failed; None if there is to be none, and its place is free."""
+        failed = self._engines[role].id
+        helps = (may_help(error) or error.code in CODES_GONE) and error.code != THINKER_GONE
+        if helps:
+            self._parts.fleet.failed(failed, error.message)
+        self._leave(role)
+        self._failures[role] += 1
+        self._tried[role] |= {failed}
+        if not helps or self._parts.policy is Policy.FAIL or self._failures[role] >= self._parts.attempts:
+            return None
+        engine = self._another(role, error)
+        if engine is None or not self._may_spend():
+            return None
+        self._enter(role, engine)
+        self._parts.metrics.speech_retries.labels(role.value).inc()
+        return engine
+
+    def _another(self, role: Role, error: EngineError) -> Engine | None:
+        """One that was not tried, or where that may pass one that was."""
+        for tried in (self._tried[role], frozenset[str]()) if may_pass(error) else (self._tried[role],):
+            try:
+                return self._pick(role, tried)
+            except NoRoutableEngine:
+                continue
+        return None
+
+    def _may_spend(self) -> bool:
+        return self._parts.budget.spend(self._parts.clock.monotonic())
+
+    def _pick(self, role: Role, tried: frozenset[str]) -> Engine:
+        voice = self._voice if role is Role.TALKER else None
+        wish = Wish(role, self._model, tried=tried, voice=voice)
+        return self._parts.picker.pick(self._parts.fleet.candidates(), wish).engine
+
+    def _enter(self, role: Role, engine: Engine) -> None:
+        self._engines[role] = engine
+        until = self._parts.clock.now() + self._parts.load_ttl
+        self._parts.fleet.enter(engine.id, self._journal.record.id)
+        self._journal.enter(Load(engine.id, self._journal.record.id, until))
+
+    def _leave(self, role: Role) -> None:
+        self._journal.leave(self._engines.pop(role).id)
