@@ -10,17 +10,30 @@ import typer
 
 from cli.errors import told
 
-Urls = Annotated[list[str] | None, typer.Option(metavar="URL", help="Base URL of an engine; once for each.")]
+
+def _once_for_each(what: str) -> Any:
+    return typer.Option(metavar="URL", help=f"{what}; once for each.")
+
+
+PrefillUrls = Annotated[list[str] | None, _once_for_each("Base URL of a prefill engine")]
+DecodeUrls = Annotated[list[str] | None, _once_for_each("Base URL of a decode engine")]
+TalkerUrls = Annotated[
+    list[str] | None,
+    _once_for_each("Base URL of a Talker, which speaks what is said, as codes: without one there is no speech"),
+]
+Code2WavUrls = Annotated[
+    list[str] | None, _once_for_each("Base URL of a Code2Wav server, which makes sound of a Talker's codes")
+]
 
 
 def gateway(
     ctx: typer.Context,
     host: Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1].")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one [8000].")] = None,
-    prefill: Urls = None,
-    decode: Urls = None,
-    talkers: Urls = None,
-    code2wavs: Urls = None,
+    prefill: PrefillUrls = None,
+    decode: DecodeUrls = None,
+    talkers: TalkerUrls = None,
+    code2wavs: Code2WavUrls = None,
     registry: Annotated[
         bool | None, typer.Option("--registry/--no-registry", help="Take engines that announce themselves in Redis.")
     ] = None,

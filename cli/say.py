@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.files import expect_writable, write_whole
 from cli.http import URL, Refused, calling, expect_ok
 from cli.speech import Heard
 
@@ -37,13 +38,15 @@ def say(
 ) -> None:
     """Say something and stream the answer to the terminal."""
     with calling(url, api_key, silent_for=SILENT_FOR) as client:
+        if out is not None:
+            expect_writable(out)  # before anything is asked for that would then be lost
         body = request(text, model or first_model(client), system, max_tokens, temperature)
         if out is None:
             show(text_of(deltas(client, body)))
             return
         heard = Heard()
         show(heard.text(deltas(client, body | spoken(voice, max_frames))))
-        heard.save(out)
+        write_whole(out, heard.wav())
         typer.echo(heard.report(out), err=True)
 
 

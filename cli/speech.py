@@ -1,8 +1,9 @@
-"""What `duet say -o` hears: text to the terminal, sound to a file, and how long it took."""
+"""What `duet say -o` hears: text for the terminal, sound for a file, and how long it took."""
 
 from __future__ import annotations
 
 import base64
+import io
 import time
 import wave
 from collections.abc import Callable, Iterator
@@ -48,18 +49,17 @@ class Heard:
         """Of sound."""
         return len(self.pcm) / SAMPLE_BYTES / SAMPLE_RATE
 
-    def save(self, path: Path) -> None:
-        """A WAV file. Raises Refused if nothing was said, or the file cannot be written."""
+    def wav(self) -> bytes:
+        """A WAV file's bytes. Raises Refused if nothing was said."""
         if not self.pcm:
             raise Refused("the answer has no speech: nothing was said")
-        try:
-            with path.open("wb") as out, wave.open(out, "wb") as file:
-                file.setnchannels(1)
-                file.setsampwidth(SAMPLE_BYTES)
-                file.setframerate(SAMPLE_RATE)
-                file.writeframes(self.pcm)
-        except OSError as e:
-            raise Refused(f"{path} cannot be written: {e.strerror}") from None
+        held = io.BytesIO()
+        with wave.open(held, "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(SAMPLE_BYTES)
+            file.setframerate(SAMPLE_RATE)
+            file.writeframes(self.pcm)
+        return held.getvalue()
 
     def report(self, path: Path) -> str:
         """One line. The real-time factor is how long it took by how long it sounds: below 1 it can be played as it

@@ -35,8 +35,10 @@ class Settings(BaseSettings):
     )
     prefill: Names = Field((), description="base URLs of prefill engines; dns+http://name:port is one at each address")
     decode: Names = Field((), description="base URLs of decode engines, in the same way")
-    talkers: Names = Field((), description="base URLs of Talkers; none means no speech")
-    code2wavs: Names = Field((), description="base URLs of Code2Wav servers")
+    talkers: Names = Field(
+        (), description="base URLs of Talkers, which speak what is said, as codes; none means no speech"
+    )
+    code2wavs: Names = Field((), description="base URLs of Code2Wav servers, which make sound of Talkers' codes")
     registry: bool = Field(
         False, description="whether engines that announce themselves in Redis are taken (`duet register`)"
     )

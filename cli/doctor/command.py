@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.errors import told
-from cli.gateway import Urls
+from cli.gateway import DecodeUrls, PrefillUrls
 
 if TYPE_CHECKING:
     from cli.doctor.finding import Finding
@@ -22,8 +22,8 @@ OWN = ("json", "probe", "timeout")
 
 def doctor(
     ctx: typer.Context,
-    prefill: Urls = None,
-    decode: Urls = None,
+    prefill: PrefillUrls = None,
+    decode: DecodeUrls = None,
     registry: Annotated[
         bool | None, typer.Option("--registry/--no-registry", help="Take engines that announce themselves in Redis.")
     ] = None,
@@ -34,6 +34,8 @@ def doctor(
     ] = None,
     redis_url: Annotated[str | None, typer.Option(metavar="URL", help="Redis or Valkey.")] = None,
     engine_api_key: Annotated[str | None, typer.Option(metavar="KEY", help="Key that engines ask for.")] = None,
+    talkers: Annotated[list[str] | None, typer.Option(help="Not looked at.", hidden=True)] = None,
+    code2wavs: Annotated[list[str] | None, typer.Option(help="Not looked at.", hidden=True)] = None,
     host: Annotated[str | None, typer.Option(help="Not looked at.", hidden=True)] = None,
     port: Annotated[int | None, typer.Option(help="Not looked at.", hidden=True)] = None,
     api_key: Annotated[list[str] | None, typer.Option(help="Not looked at.", hidden=True)] = None,

@@ -22,7 +22,10 @@ def code2wav(
     first_chunk: Annotated[int | None, typer.Option(min=1, help="Frames of 80 ms before the first sound [4].")] = None,
     chunk: Annotated[int | None, typer.Option(min=1, help="Frames of each chunk after it [25].")] = None,
     left_context: Annotated[
-        int | None, typer.Option(min=1, help="Frames that are decoded again before each chunk [25].")
+        int | None,
+        typer.Option(
+            min=1, help="Frames that are decoded again before each chunk [25]; docs/speech.md says what more do."
+        ),
     ] = None,
     max_batch: Annotated[int | None, typer.Option(min=1, help="Chunks of all requests in one batch [16].")] = None,
     api_key: o.ApiKeyOption = None,

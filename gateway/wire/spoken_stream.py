@@ -7,9 +7,9 @@
 | more text | `delta: {audio: {transcript}}` |
 | - | `delta: {audio: {data}}`, base64, from then on |
 | `finish_reason`, usage, `[DONE]` | held back; behind the sound and `{audio: {expires_at}}` |
-| everything else of a delta, tool calls say | passed on |
+| everything else of a chunk, tool calls, `logprobs` and `token_ids` say | passed on as it comes |
 
-Clients join what comes: so `id` and `expires_at` are said once, and each piece of data is whole base64 by itself.
+Clients join what comes: so each thing is said once, and each piece of data is whole base64 by itself.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ _NULL = msgspec.Raw(b"null")
 _NOTHING = (b"null", b'""', b"[]")
 _ENVELOPE = ("id", "object", "created", "model", "service_tier", "system_fingerprint")
 """What all chunks of one answer have in common."""
+_END = ("index", "finish_reason", "stop_reason")
+"""What a choice has to say at its end. All else of its last chunk is the last token's."""
 
 _fields = msgspec.json.Decoder(_Fields).decode
 _choices = msgspec.json.Decoder(list[_Fields]).decode
@@ -49,6 +51,7 @@ class SpokenStream:
         self._include_usage = include_usage
         self._envelope: dict[str, Any] = {}
         self._held: list[dict[str, Any]] = []
+        self._total: _Fields = {}
         self._usage: Mapping[str, Any] | None = None
         self._around: tuple[bytes, bytes] | None = None
 
@@ -78,7 +81,7 @@ class SpokenStream:
         out += [_sse(chunk) for chunk in self._held]
         usage = self.usage(frames)
         if usage is not None:
-            out.append(_sse({**self._envelope, "choices": [], "usage": usage}))
+            out.append(_sse({**self._envelope, **self._total, "choices": [], "usage": usage}))
         out.append(DONE if error is None else stream_error(error))
         return b"".join(out)
 
@@ -99,7 +102,8 @@ class SpokenStream:
             except msgspec.DecodeError:
                 return b"data: " + payload.strip() + b"\n\n"  # a delta that is none: as above
         usage = msgspec.json.decode(fields.get("usage", _NULL))
-        self._usage = usage if usage and isinstance(usage, dict) else self._usage
+        if usage and isinstance(usage, dict):
+            self._usage, self._total = usage, fields
         return b""
 
     def _choice(self, fields: _Fields, choice: _Fields) -> bytes:
@@ -113,10 +117,20 @@ class SpokenStream:
             delta |= self._heard(said)
         if bytes(choice.get("finish_reason", _NULL)) == b"null":
             return _sse({**fields, "choices": [{**choice, "delta": delta}]})
-        self._held.append({**fields, "choices": [{**choice, "delta": {}, "logprobs": None}]})
-        if not any(bytes(v) not in _NOTHING if isinstance(v, msgspec.Raw) else v for v in delta.values()):
+        return self._last(fields, choice, delta)
+
+    def _last(self, fields: _Fields, choice: _Fields, delta: dict[str, Any]) -> bytes:
+        """The last chunk is two: its end is held, and what there is of a token goes on now, with all that is said of it
+        once."""
+        end = {name: choice[name] for name in _END if name in choice}
+        common = {name: fields[name] for name in (*_ENVELOPE, "usage") if name in fields}
+        self._held.append({**common, "choices": [{**end, "delta": {}, "logprobs": None}]})
+        token = {name: value for name, value in choice.items() if name not in (*_END, "delta")}
+        once = [value for name, value in fields.items() if name not in (*common, "choices")]
+        if not any(map(_says, (*delta.values(), *token.values(), *once))):
             return b""
-        return _sse({**fields, "choices": [{**choice, "delta": delta, "finish_reason": None}]})
+        at = {"index": choice["index"]} if "index" in choice else {}
+        return _sse({**fields, "choices": [{**at, **token, "delta": delta, "finish_reason": None}]})
 
     def _heard(self, said: str) -> dict[str, Any]:
         self._said.append(said)
@@ -134,6 +148,11 @@ class SpokenStream:
             "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}],
         }
         return _sse({**chunk, "usage": None} if self._include_usage else chunk)
+
+
+def _says(value: Any) -> bool:
+    """Whether there is anything in a field's value."""
+    return bytes(value) not in _NOTHING if isinstance(value, msgspec.Raw) else bool(value)
 
 
 def _sse(value: Any) -> bytes:

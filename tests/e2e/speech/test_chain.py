@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+import json
 import wave
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -18,7 +19,7 @@ from common.channel.reference import Key
 from common.conditioning import MEDIA, STAGE
 from tests.contract.talker.oracle import FRAMES, SPEAKER
 from tests.e2e.speech.asking import GREEDY, codes_of, spoken
-from tests.e2e.speech.chain import Chain, chain_over, drain, expect_sound, expect_transformers_own
+from tests.e2e.speech.chain import Chain, Said, body_of, chain_over, drain, expect_sound, expect_transformers_own
 from tests.e2e.speech.stages import Stages
 from tests.e2e.speech.telling import paced
 
@@ -41,17 +42,31 @@ def sampled(seed: int) -> dict[str, Any]:
 
 
 async def test_sixteen_at_once_are_transformers_own(stages: Stages, chain: Chain) -> None:
-    """Ten cases, and six that are sampled; one of these again alone is the same, and with another seed it is not."""
+    """Ten cases, and six that are sampled, each with a seed of its own: each of these again alone is the same, and with
+    another's seed it is not."""
+    sampling = [(stages.oracle[at], 40 + at) for at in range(2, 8)]
     asked = [chain.say(case) for case in stages.oracle]
-    asked += [chain.say(stages.oracle[at], **sampled(42)) for at in range(2, 8)]
+    asked += [chain.say(case, **sampled(seed)) for case, seed in sampling]
     answers = await asyncio.gather(*asked)
     expect_transformers_own(stages, answers[:10])
-    among = answers[10 + 2]
-    alone = await chain.say(stages.oracle[4], **sampled(42))
-    assert (alone.told, alone.codes) == (among.told, among.codes)
-    assert len(alone.sound) == len(among.sound)
-    assert alone.codes != stages.oracle[4].codes
-    assert (await chain.say(stages.oracle[4], **sampled(7))).codes != alone.codes
+    for (case, seed), among in zip(sampling, answers[10:], strict=True):
+        alone = await chain.say(case, **sampled(seed))
+        expect_the_same(alone, among)
+        assert alone.codes != case.codes
+    (case, _), (_, seed), *_ = sampling
+    other = await chain.say(case, **sampled(seed))
+    assert (other.told, other.codes) != (answers[10].told, answers[10].codes)
+
+
+def expect_the_same(one: Said, other: Said) -> None:
+    """Ids and codes; and samples, but for what the rounding of another batch is."""
+    import numpy as np
+
+    assert one.codes, "silence would be equal too"
+    assert (one.told, one.codes) == (other.told, other.codes)
+    here, there = (np.frombuffer(said.sound, "<i2").astype(int) for said in (one, other))
+    assert len(here) == len(there)
+    assert np.abs(here - there).max() <= 1
 
 
 @pytest.mark.parametrize("at", [1, SOUND])
@@ -63,6 +78,29 @@ async def test_streamed_or_not_it_is_the_same(stages: Stages, chain: Chain, at: 
         assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, 24000)
         assert file.readframes(file.getnframes()) == streamed.sound
     assert message["audio"]["transcript"] == streamed.heard.transcript
+
+
+@pytest.mark.parametrize("tokens", range(1, 5))
+async def test_each_token_is_told_of_once_spoken_or_not(stages: Stages, chain: Chain, tokens: int) -> None:
+    """Its id and its logprobs, also of the last one, whether it has a text of its own or not."""
+    wanted = {"max_tokens": tokens, "logprobs": True, "top_logprobs": 1, "return_token_ids": True}
+    spoken = (await chain.say(stages.oracle[0], **wanted)).heard.events
+    body = {**body_of(stages.oracle[0]), **wanted, "stream": True}
+    reply = await chain.client.post(
+        "/v1/chat/completions", json={k: body[k] for k in body.keys() - {"modalities", "audio"}}
+    )
+    *lines, done = [line.removeprefix("data: ") for line in reply.text.split("\n\n") if line]
+    assert done == "[DONE]"
+    assert told_of(spoken) == told_of([json.loads(line) for line in lines])
+    assert [len(told) for told in told_of(spoken)] == [tokens, tokens]
+
+
+def told_of(events: list[dict[str, Any]]) -> tuple[list[int], list[str]]:
+    """The ids, and the tokens with logprobs, that a client joins."""
+    choices = [choice for event in events for choice in event["choices"]]
+    ids = [id_ for choice in choices for id_ in choice.get("token_ids") or []]
+    logprobs = [choice["logprobs"]["content"] for choice in choices if choice.get("logprobs")]
+    return ids, [one["token"] for content in logprobs for one in content]
 
 
 async def test_speech_overlaps_text(stages: Stages, redis_url: str) -> None:

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from typing import Any
 
 import httpx
 import pytest
 
-from common.channel import Publisher, StreamFailed
+from common.channel import Publisher, Puller, StreamFailed
 from common.channel.reference import Key
-from common.conditioning import STAGE, frame_rows
+from common.conditioning import STAGE, frame_rows, read
 from tests.contract.talker.oracle import Case
-from tests.e2e.speech.asking import GREEDY, Answer, answer, codes_of, frames_of, hear, speaking, spoken
+from tests.e2e.speech.asking import (
+    GREEDY,
+    PREFILLS,
+    Answer,
+    answer,
+    codes_of,
+    frames_of,
+    hear,
+    leg,
+    speaking,
+    spoken,
+)
 from tests.e2e.speech.stages import Stage, Stages
 from tests.e2e.speech.telling import tell
 
@@ -97,7 +108,7 @@ async def test_every_stage_tells_who_it_is_and_where_it_publishes(stages: Stages
 async def test_what_the_thinkers_told_is_what_was_computed(stages: Stages) -> None:
     import torch
 
-    from common.conditioning import MEDIA, read
+    from common.conditioning import MEDIA
     from engines.channel import to_tensor
 
     case = stages.oracle[SOUND]
@@ -110,6 +121,31 @@ async def test_what_the_thinkers_told_is_what_was_computed(stages: Stages) -> No
     assert [at for told in prefill for at in told.media_at] == case.media_at
     rows = torch.cat([to_tensor(told.rows[MEDIA]) for told in prefill if told.media_at])
     torch.testing.assert_close(rows, torch.tensor(case.media), atol=1e-4, rtol=1e-4)
+
+
+async def test_decode_tells_each_token_as_it_is_computed(stages: Stages) -> None:
+    """Of 1,500 tokens its client stays for fifty. Those were told while it waited for its answer, and what was never
+    computed is not told: there was no end to wait for."""
+    case, said = stages.long[0], list[int]()
+    prefilled = await leg(stages.prefill, case.messages, "each-p", 1, PREFILLS)
+    kv = prefilled["kv_transfer_params"]
+    reply = asyncio.create_task(leg(stages.decode, case.messages, "each-d", 1500, kv, ignore_eos=True))
+    stream = stages.decode.stream("each-d", STAGE)
+    async with Puller(lost_after=60.0) as puller, aclosing(puller.frames(stream)) as frames:
+        async for frame in frames:
+            told = read(frame)
+            if told.begin == 0:
+                assert list(told.ids) == case.prompt
+                continue
+            assert len(told.ids) == 1, "a frame a step"
+            said += told.ids
+            if len(said) == 50:
+                assert not reply.done()
+                reply.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reply
+    assert said[:50] == case.said[:50]
+    assert 50 <= len(said) < 1499
 
 
 async def test_a_seed_is_the_same_speech_and_resumes_by_index(stages: Stages) -> None:

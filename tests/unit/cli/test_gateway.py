@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from urllib.error import URLError
 
 import pytest
 import redis
+import typer
 from typer.testing import CliRunner, Result
 
 from cli.main import app
@@ -21,6 +23,7 @@ from tests.processes import descendants, wait_for, wait_for_end
 
 ENGINES = ["--prefill", "http://p:8100", "--decode", "http://d:8200"]
 REDIS = ["--redis-url", "redis://r:6379/0"]
+README = Path(__file__).parents[3] / "README.md"
 
 
 class Serve:
@@ -77,6 +80,34 @@ def test_flags_become_settings(serve: Serve) -> None:
     assert settings.engine_api_key is not None
     assert settings.engine_api_key.get_secret_value() == "e"
     assert result.output == ""
+
+
+def options(command: str) -> dict[str, str]:
+    """Flags of a command, and what their help says."""
+    found = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
+    return {flag: param.help or "" for param in found.params for flag in param.opts if flag.startswith("--")}
+
+
+def test_every_kind_of_engine_says_what_it_is_for() -> None:
+    told = options("gateway")
+    kinds = ["prefill", "decode", "talkers", "code2wavs"]
+    assert len({told[f"--{kind}"] for kind in kinds}) == len(kinds)
+    assert "speech" in told["--talkers"]
+    assert "sound" in told["--code2wavs"]
+
+
+def test_the_readme_has_every_flag() -> None:
+    """And its variable."""
+    rows = [line for line in README.read_text().splitlines() if line.startswith("| `--")]
+    for flag in options("gateway"):
+        if flag == "--help":
+            continue
+        variable = f"DUET_{flag.removeprefix('--').replace('-', '_').upper()}"
+        assert any(f"`{flag}" in row and f"`{variable}`" in row for row in rows), flag
+
+
+def test_the_doctor_takes_every_flag() -> None:
+    assert options("gateway").keys() <= options("doctor").keys()
 
 
 def test_the_environment_gives_what_flags_do_not(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,18 +181,18 @@ def test_a_signal_ends_it_and_its_valkey(tmp_path: Path, sig: signal.Signals) ->
     (port,) = free_ports(1)
     argv = [sys.executable, "-m", "cli.main", "gateway", "--port", str(port)]
     argv += ["--prefill", "http://127.0.0.1:1", "--decode", "http://127.0.0.1:2"]
-    (tmp_path / "tmp").mkdir()
-    env = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
-    with (tmp_path / "err").open("w+") as err, subprocess.Popen(argv, stderr=err, env=env) as running:
-        wait_for(lambda: alive(port), within=60)
-        below = descendants(running.pid)
-        assert len(list((tmp_path / "tmp").iterdir())) == 1
-        running.send_signal(sig)
-        assert running.wait(30) == 0
-        assert "Traceback" not in (tmp_path / "err").read_text()
-    assert len(below) == 3
-    wait_for_end(below, within=0.1)
-    assert list((tmp_path / "tmp").iterdir()) == []
+    with tempfile.TemporaryDirectory(dir="/tmp") as tmp:  # tmp_path is too long for a socket in it, now and then
+        env = {**os.environ, "TMPDIR": tmp}
+        with (tmp_path / "err").open("w+") as err, subprocess.Popen(argv, stderr=err, env=env) as running:
+            wait_for(lambda: alive(port), within=60)
+            below = descendants(running.pid)
+            assert len(list(Path(tmp).iterdir())) == 1
+            running.send_signal(sig)
+            assert running.wait(30) == 0
+            assert "Traceback" not in (tmp_path / "err").read_text()
+        assert len(below) == 3
+        wait_for_end(below, within=0.1)
+        assert list(Path(tmp).iterdir()) == []
 
 
 def alive(port: int) -> bool:

@@ -120,10 +120,29 @@ def test_speech_that_is_not_whole_is_no_file(server: OpenAIServer, tmp_path: Pat
     assert not (tmp_path / "answer.wav").exists()
 
 
-def test_a_file_that_cannot_be_written(server: OpenAIServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [("no/answer.wav", "No such file or directory"), ("", "Is a directory"), ("f/a", "Not a directory")],
+)
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_asked(
+    server: OpenAIServer, tmp_path: Path, where: str, said: str
+) -> None:
+    (tmp_path / "f").touch()
     server.body = sse(*SPOKEN, "[DONE]")
-    result = say(server, "-o", str(tmp_path / "no" / "answer.wav"))
-    assert failure(result) == f"duet: {tmp_path}/no/answer.wav cannot be written: No such file or directory\n"
+    result = say(server, "-o", str(tmp_path / where))
+    assert failure(result) == f"duet: {tmp_path / where} cannot be written: {said}\n"
+    assert server.asked == []
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_older_file_stays_until_the_new_one_is_whole(server: OpenAIServer, tmp_path: Path, whole: bool) -> None:
+    server.body = sse(*SPOKEN, *(["[DONE]"] if whole else []))
+    out = tmp_path / "answer.wav"
+    out.write_bytes(b"older")
+    assert say(server, "-o", str(out)).exit_code == (0 if whole else 1)
+    assert (out.read_bytes() == b"older") is not whole
+    assert [path.name for path in tmp_path.iterdir()] == ["answer.wav"]
 
 
 def test_a_key(server: OpenAIServer) -> None:

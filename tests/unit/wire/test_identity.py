@@ -25,7 +25,10 @@ DOWNLOADED: list[dict[str, Any]] = [
     {"type": "image_url", "image_url": {"url": "file:///shared/a.png"}, "uuid": None},
 ]
 BESIDE_NULLS: list[dict[str, Any]] = [
-    *({"type": key, key: {"url": HTTP}, **dict.fromkeys(MEDIA_KEYS - {key}), "text": None} for key in sorted(URL_KEYS)),
+    *(
+        {"type": key, key: {"url": HTTP}, **dict.fromkeys(sorted(MEDIA_KEYS - {key})), "text": None}
+        for key in sorted(URL_KEYS)
+    ),
     {"type": "input_image", "image_url": HTTP, "detail": "auto", "audio_url": None, "image_pil": None, "uuid": None},
     {"image_pil": None, "type": "image_url", "image_url": {"url": HTTP}},
     {"type": None, "image_url": {"url": HTTP}, "audio_url": None},

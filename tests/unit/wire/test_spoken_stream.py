@@ -127,6 +127,72 @@ def test_what_is_no_chunk_passes() -> None:
     assert stream().text(b'data: {"note": 1}\n\n') == b'data: {"note": 1}\n\n'
 
 
+def piece(said: str | None, ids: list[int], logprobs: bool, finish: dict[str, Any], **more: Any) -> bytes:
+    """A chunk as vLLM sends it: `token_ids` and `logprobs` of its tokens, a text that may lag behind."""
+    told = {"content": [{"token": str(at), "logprob": -0.5, "bytes": None, "top_logprobs": []} for at in ids]}
+    choice = {
+        "index": 0,
+        "delta": {} if said is None else {"content": said},
+        "logprobs": told if logprobs else None,
+        "finish_reason": None,
+        "token_ids": ids,
+        **finish,
+    }
+    return b"data: " + json.dumps({**HEAD, "choices": [choice], **more}).encode() + b"\n\n"
+
+
+@pytest.mark.parametrize("last", ["", "x"])
+def test_the_last_tokens_logprobs_and_ids_come_once_and_before_the_end(last: str) -> None:
+    spoken = stream()
+    (said,) = events(spoken.text(piece(last, [7], True, {"finish_reason": "length", "stop_reason": None})))
+    (choice,) = said["choices"]
+    assert (choice["token_ids"], choice["logprobs"]["content"][0]["token"]) == ([7], "7")
+    assert (choice["finish_reason"], "stop_reason" in choice) == (None, False)
+    *_, end, _ = events(spoken.end(0, expires_at=1))
+    ended = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": "length", "stop_reason": None}
+    assert end == {**HEAD, "choices": [ended]}
+
+
+PIECES = st.tuples(st.none() | st.text(max_size=4), st.lists(st.integers(0, 99), max_size=3), st.booleans())
+ENDS = st.fixed_dictionaries(
+    {"finish_reason": st.sampled_from(["stop", "length"]), "stop_reason": st.none() | st.just(5)}
+)
+ONCE = st.fixed_dictionaries({}, optional={"prompt_token_ids": st.just([1, 2]), "prompt_text": st.just("x")})
+
+
+def joined(raw: bytes) -> dict[str, Any]:
+    """What a client that concatenates has of an answer, spoken or not."""
+    found: dict[str, Any] = {"text": "", "token_ids": [], "logprobs": [], "ends": [], "once": []}
+    for event in (event for event in events(raw) if event != "[DONE]"):
+        found["once"] += [(k, v) for k, v in event.items() if k in ("prompt_token_ids", "prompt_text", "metrics")]
+        for choice in event["choices"]:
+            delta = choice["delta"]
+            found["text"] += (delta.get("content") or "") + delta.get("audio", {}).get("transcript", "")
+            found["token_ids"] += choice.get("token_ids") or []
+            found["logprobs"] += (choice.get("logprobs") or {}).get("content") or []
+            if choice["finish_reason"] or "stop_reason" in choice:
+                found["ends"].append((choice["finish_reason"], choice["stop_reason"]))
+    return found
+
+
+@given(pieces=st.lists(PIECES, min_size=1, max_size=8), ends=ENDS, once=ONCE, cut=st.booleans())
+def test_what_is_told_of_each_token_is_told_once(
+    pieces: list[tuple[str | None, list[int], bool]], ends: dict[str, Any], once: dict[str, Any], cut: bool
+) -> None:
+    """Whatever the last chunk has beside its end, which is held back: the same as without speech."""
+    *more, last = pieces
+    sent = [ROLE, *(piece(*one, {}) for one in more), piece(*last, ends, **once)]
+    total = b"data: " + json.dumps({**HEAD, "choices": [], "usage": USAGE, "metrics": {"a": 1}}).encode() + b"\n\n"
+    plain = b"".join([*sent, total, DONE])
+    spoken = stream(include_usage=True)
+    heard = b"".join(map(spoken.text, [*sent, total, DONE])) if cut else spoken.text(plain)
+    heard += spoken.data(b"\1" * 6) + spoken.end(3, expires_at=9)
+    assert joined(heard) == joined(plain)
+    kinds = ["usage" if not e["choices"] else e["choices"][0]["finish_reason"] for e in events(heard)[:-1]]
+    assert kinds[-2:] == [ends["finish_reason"], "usage"]
+    assert not any(kinds[:-2])
+
+
 @given(
     said=st.lists(st.text(max_size=9), max_size=8),
     sound=st.lists(st.binary(max_size=400), max_size=8),
