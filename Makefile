@@ -73,7 +73,8 @@ run: install ## model, Valkey, engines and gateway on 127.0.0.1:PORT
 	@exec env DUET_DIE_WITH_PARENT=1 $(BIN)/duet up --port $(PORT) --model $(MODEL)
 
 test: install clients lint ## every check and every test, real vLLM included
-	$(BIN)/python -m pytest
+	@# Two processes: what uses real engines, which waits for them for much of its time, beside all else.
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 cases: install ## the black-box cases against the gateway, over fake engines
 	$(BIN)/python -m tests.cases $(CASES)
