@@ -68,7 +68,7 @@ class SpokenStream:
         before = b"" if self.opened else self._open("")
         if self._around is None:
             whole = self._chunk({"audio": {"data": "~"}})
-            head, _, tail = whole.partition(b"~")
+            head, _, tail = whole.rpartition(b"~")  # the last: a model's name before it may have one
             self._around = head, tail
         return before + self._around[0] + b64encode(pcm) + self._around[1]
 
@@ -94,13 +94,13 @@ class SpokenStream:
             fields = _fields(payload)
             choices = _choices(fields["choices"])
         except (msgspec.DecodeError, KeyError):
-            return b"data: " + payload.strip() + b"\n\n"  # no chunk: not ours to judge
+            return _as_it_came(payload)  # no chunk: not ours to judge
         self._envelope = self._envelope or {name: fields[name] for name in _ENVELOPE if name in fields}
         if choices:
             try:
                 return self._choice(fields, choices[0])
             except msgspec.DecodeError:
-                return b"data: " + payload.strip() + b"\n\n"  # a delta that is none: as above
+                return _as_it_came(payload)  # a delta that is none: as above
         usage = msgspec.json.decode(fields.get("usage", _NULL))
         if usage and isinstance(usage, dict):
             self._usage, self._total = usage, fields
@@ -153,6 +153,11 @@ class SpokenStream:
 def _says(value: Any) -> bool:
     """Whether there is anything in a field's value."""
     return bytes(value) not in _NOTHING if isinstance(value, msgspec.Raw) else bool(value)
+
+
+def _as_it_came(payload: bytes) -> bytes:
+    """An event of as many lines."""
+    return b"".join(b"data: " + line + b"\n" for line in payload.strip().split(b"\n")) + b"\n"
 
 
 def _sse(value: Any) -> bytes:

@@ -26,7 +26,7 @@ def with_cached_tokens(usage: Usage, cached: int | None) -> Usage | None:
 def with_audio_tokens(usage: Usage, frames: int) -> Usage:
     """The usage with the codec frames of the answer's sound, as OpenAI counts them: a part of the completion."""
     details = usage.get("completion_tokens_details")
-    text = usage.get("completion_tokens") or 0
+    text, total = _count(usage.get("completion_tokens")), _count(usage.get("total_tokens"))
     told = {
         **(details if isinstance(details, Mapping) else {}),
         "audio_tokens": frames,
@@ -35,6 +35,11 @@ def with_audio_tokens(usage: Usage, frames: int) -> Usage:
     return {
         **usage,
         "completion_tokens": text + frames,
-        "total_tokens": (usage.get("total_tokens") or 0) + frames,
+        "total_tokens": total + frames,
         "completion_tokens_details": told,
     }
+
+
+def _count(told: object) -> int:
+    """0 where an engine tells no number."""
+    return told if isinstance(told, int) and not isinstance(told, bool) else 0

@@ -125,6 +125,25 @@ def test_usage_that_is_none_is_not_told(usage: Any) -> None:
 def test_what_is_no_chunk_passes() -> None:
     assert stream().text(b"data: hello\n\n") == b"data: hello\n\n"
     assert stream().text(b'data: {"note": 1}\n\n') == b'data: {"note": 1}\n\n'
+    assert stream().text(b'data: {"note":\ndata: 1}\n\n') == b'data: {"note":\ndata: 1}\n\n'
+
+
+def test_a_name_may_look_like_anything() -> None:
+    spoken = stream()
+    spoken.text(chunk({"content": "a"}, model="~/models/~", id='"data":"~"'))
+    (data,) = events(spoken.data(b"\1" * 6))
+    assert (data["model"], data["id"]) == ("~/models/~", '"data":"~"')
+    assert data["choices"][0]["delta"] == {"audio": {"data": base64.b64encode(b"\1" * 6).decode()}}
+
+
+@pytest.mark.parametrize("odd", ["3", None, True, 1.5, [1]])
+def test_counts_that_are_none_count_as_nothing(odd: Any) -> None:
+    spoken = stream()
+    usage = {"completion_tokens": odd, "total_tokens": odd}
+    spoken.text(b"data: " + json.dumps({**HEAD, "choices": [], "usage": usage}).encode() + b"\n\n")
+    told = spoken.usage(4)
+    assert told is not None
+    assert (told["completion_tokens"], told["total_tokens"]) == (4, 4)
 
 
 def piece(said: str | None, ids: list[int], logprobs: bool, finish: dict[str, Any], **more: Any) -> bytes:
