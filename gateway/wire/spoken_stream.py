@@ -157,7 +157,7 @@ def _says(value: Any) -> bool:
 
 def _as_it_came(payload: bytes) -> bytes:
     """An event of as many lines."""
-    return b"".join(b"data: " + line + b"\n" for line in payload.strip().split(b"\n")) + b"\n"
+    return b"".join(b"data: " + line.strip() + b"\n" for line in payload.strip().split(b"\n")) + b"\n"
 
 
 def _sse(value: Any) -> bytes:
