@@ -10,9 +10,11 @@
 | `vocoder.py` | the model |
 | `batcher.py` | one decode for what several requests have ready |
 | `app.py`, `__main__.py`, `launch.py` | the server, and how it is started |
+| `ending.py` | how calls end that come to no good end |
 | `identity.py` | who it is, and who may ask it |
 | `metrics.py`, `errors.py` | what it counts; what can go wrong |
 
-It is the same audio however it is cut: chunks join without a lost, repeated or changed sample, also when a second
-server takes over in mid-speech (`from_sample`).
+However it is cut, chunks join without a lost or repeated sample, also when a second server takes over in mid-speech
+(`from_sample`). It is the audio of one full pass where the left context reaches as far back as samples depend on
+(`Vocoder.lookback`); with less it differs.
 """

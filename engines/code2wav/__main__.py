@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -14,9 +15,11 @@ from common.registry.process import announce
 from engines.code2wav.app import create_app
 from engines.code2wav.batcher import Limits
 from engines.code2wav.chunker import Plan
+from engines.code2wav.ending import UVICORN, not_unfinished
 from engines.code2wav.identity import identity_of, key_of_environment
 from engines.code2wav.vocoder import Vocoder
 
+log = logging.getLogger("engines.code2wav")
 STREAMS_MAY_END = 5
 """Seconds that running answers have after SIGTERM."""
 
@@ -34,7 +37,13 @@ def main() -> None:
     )
     parser.add_argument("--first-chunk", type=int, default=plan.first, help="frames of 80 ms before the first sound")
     parser.add_argument("--chunk", type=int, default=plan.chunk, help="frames of each chunk after it")
-    parser.add_argument("--left-context", type=int, default=plan.left, help="frames decoded again before each chunk")
+    parser.add_argument(
+        "--left-context",
+        type=int,
+        default=plan.left,
+        help="frames decoded again before each chunk [%(default)s, as upstream has it]; the sound is that of one full "
+        "pass only if they are as many as a sample depends on, which is 578 for Qwen3-Omni and costs as much more work",
+    )
     parser.add_argument("--max-batch", type=int, default=limits.requests, help="chunks decoded together")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -44,14 +53,19 @@ def main() -> None:
 
 def _serve(args: argparse.Namespace, limits: Limits) -> None:
     model = args.served_name or args.model.resolve().name
-    app = create_app(
-        Vocoder.load(args.model, device=args.device or _device(), dtype=args.dtype),
-        Plan(args.first_chunk, args.chunk, args.left_context),
-        Limits(args.max_batch, limits.frames),
-        model=model,
-        api_key=key_of_environment(),
-    )
+    plan = Plan(args.first_chunk, args.chunk, args.left_context)
+    vocoder = Vocoder.load(args.model, device=args.device or _device(), dtype=args.dtype)
+    if plan.left < vocoder.lookback:
+        log.warning(
+            "--left-context is %d frames, and a sample depends on %d: the sound differs from that of one full pass, as "
+            "upstream's own chunks do; from --left-context %d on it is equal, and each chunk is that much more work",
+            plan.left,
+            vocoder.lookback,
+            vocoder.lookback,
+        )
+    app = create_app(vocoder, plan, Limits(args.max_batch, limits.frames), model=model, api_key=key_of_environment())
     announce(Role.CODE2WAV, identity_of(model))
+    logging.getLogger(UVICORN).addFilter(not_unfinished)
     uvicorn.run(app, host=args.host, port=args.port, log_level="warning", timeout_graceful_shutdown=STREAMS_MAY_END)
 
 

@@ -21,16 +21,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from common.channel import ChannelError, Puller, Reference
 from common.errors import BadRequest, DuetError
 from common.strict import json_object
+from common.tasks import end
 from engines.code2wav.batcher import Batcher, Limits
 from engines.code2wav.chunker import Chunk, Chunker, Plan
 from engines.code2wav.codes import from_frame
+from engines.code2wav.ending import Calls, Sound, refused, unless_gone
 from engines.code2wav.geometry import SAMPLE_RATE
 from engines.code2wav.identity import PATH, identity_of, models_of, require_key
 from engines.code2wav.metrics import Metrics
@@ -68,6 +71,7 @@ class Ask:
 class Server:
     def __init__(self, vocoder: Vocoder, plan: Plan, limits: Limits, model: str, api_key: str | None) -> None:
         self.metrics = Metrics()
+        self.running: set[asyncio.Task[Any]] = set()
         self._model = model
         self._api_key = api_key
         self._vocoder = vocoder
@@ -83,7 +87,10 @@ class Server:
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         batcher = Batcher(self._vocoder.decode, self._limits, self.metrics.batch.observe)
         async with batcher as self._batcher, Puller() as self._puller:
-            yield
+            try:
+                yield
+            finally:
+                await end(*self.running)  # uvicorn cancels those that take too long, and does not wait for them
 
     async def health(self, request: Request) -> Response:
         return Response(status_code=200)
@@ -92,7 +99,7 @@ class Server:
         try:
             require_key(self._api_key, request.headers.get("authorization"))
         except DuetError as e:
-            return self._refused(e, e.status)
+            return refused(e)
         return JSONResponse(models_of(self._model))
 
     async def identity(self, request: Request) -> Response:
@@ -106,22 +113,20 @@ class Server:
             require_key(self._api_key, request.headers.get("authorization"))
             ask = Ask.read(await request.body())
         except ChannelError as e:
-            return self._refused(e, 400)
+            return refused(e, 400)
         except DuetError as e:
-            return self._refused(e, e.status)
+            return refused(e)
         audio = self._audio(ask)
-        first = asyncio.ensure_future(anext(audio, b""))
+        answer: Response | None = None
         try:
-            if not await _before_leaving(request, first):
-                return Response(status_code=LEFT)
-            head = first.result()
+            head = await unless_gone(request.receive, anext(audio, b""))
+            answer = Response(status_code=LEFT) if head is None else Sound(head, audio, self._headers)
         except DuetError as e:
-            return self._refused(e, e.status)
+            answer = refused(e)
         finally:
-            if not first.done():
-                first.cancel()
-                await asyncio.gather(first, return_exceptions=True)
-        return StreamingResponse(_joined(head, audio), headers=self._headers, media_type="audio/pcm")
+            if not isinstance(answer, Sound):
+                await audio.aclose()
+        return answer
 
     async def _audio(self, ask: Ask) -> AsyncGenerator[bytes, None]:
         """s16le of each chunk. Counts what comes of it, however it ends."""
@@ -137,8 +142,6 @@ class Server:
                 self.metrics.failed.labels(e.code).inc()
                 log.warning("speech of %s failed: %s", ask.codes.key, e.message)
                 raise
-            finally:
-                self.metrics.dropped.inc(chunker.dropped)
 
     async def _chunks(self, ask: Ask, chunker: Chunker) -> AsyncGenerator[Chunk, None]:
         """Pulled from the first frame on even if the audio begins later: a frame is 64 bytes, and context is needed."""
@@ -150,10 +153,6 @@ class Server:
         if chunk := chunker.finish():
             yield chunk
 
-    def _refused(self, e: DuetError, status: int) -> Response:
-        error = {"message": e.message, "type": e.type, "param": e.param, "code": e.code}
-        return JSONResponse({"error": error}, status_code=status)
-
 
 def create_app(
     vocoder: Vocoder,
@@ -163,8 +162,12 @@ def create_app(
     model: str = "code2wav",
     api_key: str | None = None,
 ) -> Starlette:
-    """`model` is the name that it tells; `api_key` what whoever asks for speech must send, None for nothing."""
-    server = Server(vocoder, plan or Plan(), limits or Limits(), model, api_key)
+    """`model` is the name that it tells; `api_key` what whoever asks for speech must send, None for nothing.
+
+    Raises ConfigurationError for a plan that does not go with the model."""
+    plan = plan or Plan()
+    plan.check(vocoder.geometry)
+    server = Server(vocoder, plan, limits or Limits(), model, api_key)
     routes = [
         Route("/v1/code2wav", server.speak, methods=["POST"]),
         Route("/health", server.health),
@@ -172,22 +175,4 @@ def create_app(
         Route(PATH, server.identity),
         Route("/metrics", server.expose),
     ]
-    return Starlette(routes=routes, lifespan=server.lifespan)
-
-
-async def _joined(head: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    async with aclosing(rest):
-        yield head
-        async for part in rest:
-            yield part
-
-
-async def _before_leaving(request: Request, work: asyncio.Future[Any]) -> bool:
-    """Whether `work` was done before the client left."""
-    gone = asyncio.ensure_future(request.receive())
-    try:
-        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-        return work.done()
-    finally:
-        gone.cancel()
-        await asyncio.gather(gone, return_exceptions=True)
+    return Starlette(routes=routes, lifespan=server.lifespan, middleware=[Middleware(Calls, server.running)])

@@ -69,6 +69,8 @@ class Batcher:
             codes = [job.codes for job in batch]
             try:
                 waves = await asyncio.get_running_loop().run_in_executor(self._thread, self._decode, codes)
+                if len(waves) != len(batch):
+                    raise ValueError(f"the model gave {len(waves)} waves")
             except Exception as e:
                 error = VocoderFailed(f"a batch of {len(batch)} failed: {type(e).__name__}: {e}")
                 for job in batch:

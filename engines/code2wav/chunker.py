@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import ConfigurationError
+from engines.code2wav.errors import CodesInvalid
 from engines.code2wav.geometry import Geometry
 
 Codes = NDArray[np.int64]
@@ -38,6 +39,15 @@ class Plan:
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"chunk plan: {name} is {getattr(self, name)}, expected 1 or more")
 
+    def check(self, geometry: Geometry) -> None:
+        """Raises ConfigurationError if frames before a chunk do not reach back to where the chunk before it ended."""
+        needed = -(-geometry.tail // geometry.samples_per_frame)
+        if self.left < needed:
+            raise ConfigurationError(
+                f"chunk plan: left is {self.left}, expected {needed} or more: the last {geometry.tail} samples wait, "
+                f"and a frame has {geometry.samples_per_frame}"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -59,14 +69,14 @@ class Chunker:
         self._pending: list[Codes] = []
         self._done = 0
         self._size = plan.first
-        self.dropped = 0
-        """Frames with a code outside the codebook: marks that another's Talker may leave, never sound."""
 
     def push(self, frame: Codes) -> Chunk | None:
-        """One frame, `[groups]`; a chunk if there is enough for one."""
+        """One frame, `[groups]`; a chunk if there is enough for one. Raises CodesInvalid for a code that is not in the
+        codebook: a mark is no sound, and whoever counts frames would miss its samples."""
         if frame.min() < 0 or frame.max() >= self._geometry.codebook:
-            self.dropped += 1
-            return None
+            odd = next(int(code) for code in frame if not 0 <= code < self._geometry.codebook)
+            at = self._done + len(self._pending)
+            raise CodesInvalid(f"frame {at} has the code {odd}: expected 0 to {self._geometry.codebook - 1}")
         if self._done < self._skip:
             self._context.append(frame)
             self._done += 1

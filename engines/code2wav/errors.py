@@ -15,3 +15,11 @@ class VocoderFailed(DuetError):
     """The model raised; all requests of that batch end with it."""
 
     code = "vocoder_failed"
+
+
+class ServerEnds(DuetError):
+    """This server was told to stop, and the request's codes had not come to a sound yet."""
+
+    status = 503
+    type = "service_unavailable"
+    code = "server_ends"

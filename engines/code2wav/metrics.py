@@ -10,11 +10,6 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.running = Gauge("duet_code2wav_running", "Requests that are being spoken.", registry=self.registry)
         self.samples = Counter("duet_code2wav_samples", "Samples sent.", registry=self.registry)
-        self.dropped = Counter(
-            "duet_code2wav_dropped_frames",
-            "Frames with a code outside the codebook, which have no sound. Any at all: the Talker does not fit.",
-            registry=self.registry,
-        )
         self.failed = Counter(
             "duet_code2wav_failed", "Requests that ended with an error, by its code.", ["code"], registry=self.registry
         )

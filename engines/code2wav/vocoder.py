@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from common.errors import ConfigurationError
 from engines.code2wav.chunker import Codes
-from engines.code2wav.geometry import Geometry
+from engines.code2wav.geometry import Geometry, lookback
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,11 +25,30 @@ Wave = NDArray[np.float32]
 
 
 class Vocoder:
-    """fp32 on CPUs, bfloat16 on GPUs, as it is given. Not for several threads at once."""
+    """fp32 on CPUs, bfloat16 on GPUs, as it is given. Not for several threads at once.
 
-    def __init__(self, model: Any, geometry: Geometry) -> None:
-        self.geometry = geometry
-        self._model = model
+    `lookback`: a chunk's samples depend on so many frames before its own, 578 for Qwen3-Omni. With less context they
+    are not those of one full pass.
+    """
+
+    def __init__(self, model: Any) -> None:
+        """`model` is transformers', on its device and in its dtype."""
+        config = model.config
+        self.geometry = Geometry.of(
+            ratios=config.upsampling_ratios,
+            rates=config.upsample_rates,
+            codebook=config.codebook_size,
+            groups=config.num_quantizers,
+        )
+        self.lookback = lookback(
+            ratios=config.upsampling_ratios,
+            rates=config.upsample_rates,
+            window=config.sliding_window,
+            layers=config.num_hidden_layers,
+            tail=self.geometry.tail,
+        )
+        self.config = config
+        self._model = model.eval()
 
     @classmethod
     def load(cls, directory: Path, *, device: str = "cpu", dtype: str | None = None) -> Vocoder:
@@ -42,14 +61,7 @@ class Vocoder:
         kind = getattr(torch, dtype or ("float32" if device == "cpu" else "bfloat16"))
         model: Any = Qwen3OmniMoeCode2Wav(config)
         model.load_state_dict(_weights_of(directory))
-        geometry = Geometry.of(
-            ratios=config.upsampling_ratios,
-            rates=config.upsample_rates,
-            codebook=config.codebook_size,
-            groups=config.num_quantizers,
-        )
-        model.to(device=device, dtype=kind)
-        return cls(model.eval(), geometry)
+        return cls(model.to(device=device, dtype=kind))
 
     def decode(self, batch: Sequence[Codes]) -> list[Wave]:
         """Each of `[frames, groups]` to its `geometry.samples(frames)` samples, all in one pass.

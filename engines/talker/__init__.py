@@ -15,6 +15,8 @@
 | `cpu.py`, `gpu.py` | its worker |
 | `outbox.py`, `worker.py` | codes to the channel, and how their stream ends |
 | `ask.py`, `endpoint.py` | the endpoint |
+| `utterance.py`, `thinker.py` | one request, from the Thinker's first word to the last frame |
+| `downfall.py` | an engine that ends while it is waited for |
 | `config.py`, `checkpoint.py`, `__main__.py` | a folder with the Talker alone |
 | `launch.py`, `plugin.py`, `names.py`, `errors.py` | how it is started and registered; what can go wrong |
 """

@@ -1,7 +1,8 @@
 """All that is known so far of one request's Thinker side, put together from the streams of its engines. Pure.
 
 Every stream tells the ids from position 0 on, and hidden states of what its engine computed. Frames of several streams
-come in any order between them. What two engines both tell must be the same.
+come in any order between them. What two engines both tell must be the same. The last stream is of the engine that
+decodes: it alone says how the text goes on and where it ends. The others are needed for hidden states that it has not.
 """
 
 from __future__ import annotations
@@ -24,11 +25,21 @@ class Conditioning:
         self.failure: str | None = None
         self._told = [0] * streams
         self._open = set(range(streams))
+        self._lost: list[str] = []
 
     @property
     def ended(self) -> bool:
         """Whether nothing more will be said."""
-        return not self._open
+        return self._decodes not in self._open
+
+    @property
+    def lost(self) -> str:
+        """Why streams that may not be needed broke off; empty if none did."""
+        return "; ".join(self._lost)
+
+    @property
+    def _decodes(self) -> int:
+        return len(self._told) - 1
 
     @property
     def prompt(self) -> list[int] | None:
@@ -65,10 +76,18 @@ class Conditioning:
         self._told[stream] = told.end
 
     def end(self, stream: int) -> None:
-        """The stream is whole. Raises ConditioningInvalid if it was the last, and the prompt is not known."""
+        """The stream is whole. Raises ConditioningInvalid if nothing more will be said, and the prompt is not known."""
         self._open.discard(stream)
         if self.ended and not self.prompt_is_known:
             raise ConditioningInvalid(f"{len(self.ids)} positions of a prompt of {self.prompt_len} tokens are known")
+
+    def lose(self, stream: int, why: str) -> None:
+        """The stream broke off: that is a failure only of the one that decodes."""
+        if stream == self._decodes:
+            self.fail(why)
+        else:
+            self._open.discard(stream)
+            self._lost.append(why)
 
     def fail(self, why: str) -> None:
         """The first reason counts."""

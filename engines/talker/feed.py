@@ -60,11 +60,11 @@ class Feed:
         missing = self.conditioning.missing(script.media) if script is not None and told else []
         if not missing:
             return self.conditioning.failure
-        return (
-            f"{len(missing)} hidden states of sound are missing, the first at position {missing[0]}: no engine "
-            "that tells of this request computed them; if a prefix cache had them, give requests with sound a "
-            "cache_salt of their own"
+        why = self.conditioning.lost or (
+            "no engine that tells of this request computed them; if a prefix cache had them, give requests with sound "
+            "a cache_salt of their own"
         )
+        return f"{len(missing)} hidden states of sound are missing, the first at position {missing[0]}: {why}"
 
     def can_step(self, step: int) -> bool:
         """Whether the text of decode step `step`, from 0, is known."""

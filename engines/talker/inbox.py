@@ -14,7 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cache
 
-from common.channel import Puller, Reference
+from common.channel import ChannelError, Puller, Reference
 from common.errors import DuetError
 from engines.talker.conditioning import Conditioning
 
@@ -111,6 +111,8 @@ async def pull(puller: Puller, text: str, at: int, conditioning: Conditioning, n
                 conditioning.add(at, frame)
                 notify()
         conditioning.end(at)
+    except ChannelError as e:
+        conditioning.lose(at, e.message)
     except DuetError as e:
         conditioning.fail(e.message)
     except Exception as e:  # else whoever waits for this request would never hear of it

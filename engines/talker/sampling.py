@@ -12,6 +12,9 @@ from torch import Tensor
 
 from engines.talker.request import Residual
 
+COLDEST = 0.01
+"""What is colder is as this, as in vLLM: dividing by next to nothing gives no number."""
+
 
 class Chooser:
     """For the rows of one call; `generators` are aligned with `rows`, None draws from torch's own."""
@@ -26,7 +29,7 @@ class Chooser:
         chosen = [rows[at] for at in self._sampled]
         column = (len(chosen), 1)
         self._at = torch.tensor(self._sampled, device=device)
-        self._temperature = torch.tensor([r.temperature for r in chosen], device=device).reshape(column)
+        self._temperature = torch.tensor([max(r.temperature, COLDEST) for r in chosen], device=device).reshape(column)
         self._top_k = torch.tensor([r.top_k or 2**31 - 1 for r in chosen], device=device).reshape(column)
         self._top_p = torch.tensor([r.top_p for r in chosen], device=device).reshape(column)
 

@@ -58,7 +58,7 @@ class Script:
         """Raises ScriptInvalid, SpeechUnsupported."""
         starts = [at for at, token in enumerate(prompt) if token == marks.im_start]
         answer = [at for at in starts if at + 1 < len(prompt) and prompt[at + 1] == marks.assistant]
-        if not answer or len(prompt) - answer[-1] < HEADER:
+        if not answer or answer[-1] != starts[-1] or len(prompt) - answer[-1] < HEADER:
             raise ScriptInvalid(
                 f"the prompt's {len(prompt)} tokens have {len(answer)} assistant turns: expected one at the end, with "
                 f"its header of {HEADER} tokens (add_generation_prompt)"

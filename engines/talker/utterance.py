@@ -1,26 +1,30 @@
 """One speech request, from the Thinker's first word to the last frame, as events.
 
 prompt known ─> started ─> text there ─> vLLM's request ─> frames, frames, … ─> done
-                                             └ Thinker lost, client gone, engine failed: aborted
+    └────────────────────────┴───────────────┴ Thinker lost, client gone, engine failed or shut down: aborted
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common.channel import Puller
 from common.errors import DuetError
 from engines.channel import reference
 from engines.talker.ask import Ask
 from engines.talker.config import marks_of
+from engines.talker.downfall import Downfall, unless
 from engines.talker.errors import SpeechFailed, SpeechUnsupported, ThinkerLost
 from engines.talker.outbox import STAGE
 from engines.talker.script import Script
 from engines.talker.thinker import Thinker
+
+if TYPE_CHECKING:
+    from vllm import SamplingParams
 
 GONE = "cancelled"
 """How the stream of codes ends whose client left."""
@@ -60,10 +64,12 @@ class Speaker:
         self._config = engine.model_config.hf_config
         self._room = int(engine.model_config.max_model_len)
         self._puller: Puller | None = None
+        self._downfall = Downfall(engine)
         self._ending: set[asyncio.Task[Any]] = set()
 
     def close(self) -> None:
         """Ends what is still being listened to."""
+        self._downfall.close()
         if self._puller is not None:
             self._puller.close()
 
@@ -76,18 +82,19 @@ class Speaker:
         if self._puller is None:
             self._puller = Puller()  # in the loop that serves
         ended: str | None = GONE
+        down = self._downfall.coming()
         try:
             async with Thinker(self._puller, ask.conditioning, marks_of(self._config)) as thinker:
                 feed = thinker.feed
-                await thinker.until(lambda: feed.script is not None)
+                await unless(thinker.until(lambda: feed.script is not None), down)
                 assert feed.script is not None
-                self._check(feed.script)
+                params = self._params(ask, feed.script)
                 yield Started(str(reference(ask.request_id, STAGE)), feed.script.length)
-                await thinker.until(lambda: feed.can_start() or feed.conditioning.ended)
+                await unless(thinker.until(lambda: feed.can_start() or feed.conditioning.ended), down)
                 if not feed.conditioning.spoken(feed.script.text_from):
                     yield Done(0, "stop")
                 else:
-                    async with aclosing(self._frames(ask, feed.script, thinker)) as events:
+                    async with aclosing(self._frames(ask, params, feed.script, thinker)) as events:
                         async for event in events:
                             yield event
             ended = None
@@ -100,20 +107,23 @@ class Speaker:
         finally:
             self._end(ask.request_id, ended)
 
-    def _check(self, script: Script) -> None:
+    def _params(self, ask: Ask, script: Script) -> SamplingParams:
+        """Raises BadRequest."""
         if script.length >= self._room:
             raise SpeechUnsupported(
                 f"the Talker's prompt has {script.length} tokens: expected fewer than --max-model-len, {self._room}"
             )
+        return ask.sampling(self._config, self._room - script.length)
 
-    async def _frames(self, ask: Ask, script: Script, thinker: Thinker) -> AsyncGenerator[Event, None]:
+    async def _frames(
+        self, ask: Ask, params: SamplingParams, script: Script, thinker: Thinker
+    ) -> AsyncGenerator[Event, None]:
         prompt = {"prompt_token_ids": [self._config.codec_pad_id] * script.length}
-        params = ask.sampling(self._config, self._room - script.length)
         tokens, reason = 0, None
         lost = asyncio.ensure_future(thinker.until_lost())
         try:
             async with aclosing(self._engine.generate(prompt, params, ask.request_id)) as outputs:
-                while (output := await _first(outputs, lost)) is not None:
+                while (output := await unless(anext(outputs, None), lost, self._downfall.coming())) is not None:
                     answer = output.outputs[0]
                     tokens += len(answer.token_ids)
                     reason = answer.finish_reason
@@ -137,17 +147,3 @@ class Speaker:
         self._ending.discard(task)
         if not task.cancelled():
             task.exception()  # a dead engine's streams end with its process
-
-
-async def _first(outputs: AsyncIterator[Any], lost: asyncio.Future[DuetError]) -> Any:
-    """The next output, None behind the last. Raises what `lost` comes to first."""
-    next_ = asyncio.ensure_future(anext(outputs, None))
-    try:
-        await asyncio.wait({next_, lost}, return_when=asyncio.FIRST_COMPLETED)
-        if not next_.done():
-            raise lost.result()
-        return next_.result()
-    finally:
-        if not next_.done():
-            next_.cancel()
-            await asyncio.gather(next_, return_exceptions=True)

@@ -35,6 +35,21 @@ def vocoder(omni: Path) -> Vocoder:
     return Vocoder.load(omni)
 
 
+@pytest.fixture(scope="session")
+def whole(omni: Path) -> Any:
+    """One pass of the whole model's Code2Wav as transformers loads it, `[frames, groups]` to samples."""
+    import torch
+    from transformers import Qwen3OmniMoeForConditionalGeneration
+
+    code2wav = Qwen3OmniMoeForConditionalGeneration.from_pretrained(omni, dtype=torch.float32).eval().code2wav
+
+    def decode(codes: Any) -> Any:
+        with torch.no_grad():
+            return code2wav(torch.from_numpy(codes.T[None])).flatten().numpy()
+
+    return decode
+
+
 @dataclass
 class Codes:
     """Streams of codes, as a Talker publishes them: one frame at a time."""

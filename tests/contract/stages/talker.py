@@ -108,6 +108,11 @@ class TalkerContract:
         _, again = await port.spoken("contract-7", seed=42)
         assert first == again
 
+    async def test_greedy_stays_greedy_where_the_residual_says_nothing_of_temperature(self, port: TalkerPort) -> None:
+        _, plain = await port.spoken("contract-11", temperature=0)
+        _, told = await port.spoken("contract-12", temperature=0, residual={"top_k": 5})
+        assert plain == told
+
     async def test_whoever_leaves_ends_the_codes(self, port: TalkerPort) -> None:
         talk = await port.begin("contract-8", await port.unfinished())
         talk.close()

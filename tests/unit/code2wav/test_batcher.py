@@ -96,3 +96,17 @@ async def test_a_failure_ends_its_batch_and_no_more() -> None:
             with pytest.raises(VocoderFailed, match="a batch of 2 failed: RuntimeError: no memory"):
                 await task
         assert int((await tasks[3])[0]) == 7
+
+
+async def test_a_model_that_answers_too_little_fails_its_batch_and_no_other() -> None:
+    short = [True]
+
+    def decode(batch: Sequence[Codes]) -> list[Wave]:
+        waves = [np.zeros(len(codes), dtype=np.float32) for codes in batch]
+        return waves[1:] if short.pop() else waves
+
+    async with Batcher(decode, Limits()) as batcher:
+        with pytest.raises(VocoderFailed, match="the model gave 0 waves"):
+            await batcher.decode(codes(3))
+        short.append(False)
+        assert len(await batcher.decode(codes(3))) == 3

@@ -12,7 +12,7 @@ from common.errors import ConfigurationError
 from engines.code2wav.chunker import Chunk, Chunker, Codes, Plan
 from engines.code2wav.codes import CODES, from_frame, to_rows
 from engines.code2wav.errors import CodesInvalid
-from engines.code2wav.geometry import Geometry
+from engines.code2wav.geometry import Geometry, lookback
 
 QWEN = Geometry.of(ratios=(2, 2), rates=(8, 5, 4, 3), codebook=2048, groups=16)
 SMALL = Geometry.of(ratios=(2,), rates=(3,), codebook=1000, groups=2)
@@ -35,6 +35,11 @@ def test_the_numbers_of_qwen3_omni_come_from_its_rates() -> None:
     assert (QWEN.samples_per_frame, QWEN.tail) == (1920, 555)
     assert QWEN.samples(25) == 47_445
     assert QWEN.samples(0) == 0
+
+
+@pytest.mark.parametrize(("window", "layers", "frames"), [(72, 8, 8 * 71 + 10), (8, 2, 2 * 7 + 10), (1, 8, 10)])
+def test_a_sample_depends_on_frames_by_attention_and_ten_by_convolutions(window: int, layers: int, frames: int) -> None:
+    assert lookback(ratios=(2, 2), rates=(8, 5, 4, 3), window=window, layers=layers, tail=QWEN.tail) == frames
 
 
 @given(samples=st.integers(1, 100_000))
@@ -63,15 +68,20 @@ def test_a_chunk_comes_as_soon_as_its_frames_are_there(plan: Plan, frames: int) 
 
 
 @pytest.mark.parametrize("bad", [-1, 1000, 2150])
-def test_frames_that_are_no_sound_are_dropped_and_counted(bad: int) -> None:
+def test_frames_that_are_no_sound_are_refused(bad: int) -> None:
     chunker = Chunker(SMALL, Plan(first=2))
     assert chunker.push(frame(0)) is None
-    assert chunker.push(frame(bad)) is None
-    chunk = chunker.push(frame(1))
-    assert chunk is not None
-    assert heard(chunk) == list(range(SMALL.samples(2)))
-    assert chunker.dropped == 1
-    assert chunker.finish() is None
+    with pytest.raises(CodesInvalid, match=f"frame 1 has the code {bad}: expected 0 to {SMALL.codebook - 1}"):
+        chunker.push(frame(bad))
+
+
+@pytest.mark.parametrize(("tail", "left"), [(1, 1), (20, 1), (21, 2), (45, 3)])
+def test_a_plan_must_reach_back_to_where_the_chunk_before_ended(tail: int, left: int) -> None:
+    geometry = Geometry(20, tail, 8, 1)
+    Plan(left=left).check(geometry)
+    if left > 1:
+        with pytest.raises(ConfigurationError, match=f"left is {left - 1}, expected {left} or more"):
+            Plan(left=left - 1).check(geometry)
 
 
 @pytest.mark.parametrize("name", ["first", "chunk", "left"])

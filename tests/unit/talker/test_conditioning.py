@@ -49,6 +49,41 @@ def test_sound_that_nobody_computed_is_lost_with_the_reason() -> None:
     assert "cache_salt" in (feed.lost() or "")
 
 
+def test_prefill_that_is_lost_is_missed_only_for_the_sound_that_it_alone_had() -> None:
+    """Decode tells all of the text by itself."""
+    feed = Feed(Conditioning(2), MARKS)
+    decode_side(feed.conditioning, 1, SAID)
+    feed.conditioning.lose(0, "prefill does not answer")
+    assert not feed.can_start()
+    assert feed.lost() == "1 hidden states of sound are missing, the first at position 4: prefill does not answer"
+    told = Feed(Conditioning(2), MARKS)
+    told.conditioning.add(0, frame(0, COUNT, 0, PROMPT, [AT]))
+    told.conditioning.lose(0, "prefill does not answer")
+    decode_side(told.conditioning, 1, SAID)
+    assert told.can_start()
+    told.conditioning.end(1)
+    assert told.lost() is None
+    assert [told.text(step) for step in range(4)] == [31, 32, Silence.EOS, Silence.PAD]
+
+
+def test_text_ends_with_decodes_stream_though_prefills_is_still_open() -> None:
+    """A prefill that was started anew knows nothing of it, and its stream may never end."""
+    feed = Feed(Conditioning(2), MARKS)
+    feed.conditioning.add(0, frame(0, COUNT, 0, PROMPT, [AT]))
+    decode_side(feed.conditioning, 1, SAID)
+    feed.conditioning.end(1)
+    assert feed.text(2) is Silence.EOS
+
+
+def test_decode_that_is_lost_is_lost() -> None:
+    feed = Feed(Conditioning(2), MARKS)
+    feed.conditioning.add(0, frame(0, COUNT, 0, PROMPT, [AT]))
+    decode_side(feed.conditioning, 1, SAID)
+    assert feed.can_start()
+    feed.conditioning.lose(1, "decode does not answer")
+    assert feed.lost() == "decode does not answer"
+
+
 def test_text_is_read_one_a_step_then_eos_once_then_pad() -> None:
     feed = Feed(Conditioning(1), MARKS)
     feed.conditioning.add(0, frame(0, COUNT, 0, PROMPT, [AT]))

@@ -51,3 +51,10 @@ def test_draws_follow_the_probabilities_that_are_left() -> None:
     kept = torch.tensor([2.0, 1.0]).softmax(-1)  # 0.67 and 0.24 of three are 0.9 and more
     assert shares[2:].tolist() == [0.0, 0.0]
     assert shares[:2].tolist() == pytest.approx(kept.tolist(), abs=0.03)
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-44, 1e-9])
+def test_next_to_no_temperature_takes_the_likeliest(temperature: float) -> None:
+    """A logit of nothing, too: divided by nothing it would be no number, and first in every order."""
+    given = torch.tensor([[0.0, 5.0, -3.0]])
+    assert Chooser([Residual(temperature, 0, 1.0)], [seeded(0)], DEVICE)(given).tolist() == [1]

@@ -32,7 +32,16 @@ def test_text_that_the_prompt_begins_is_spoken_too() -> None:
     assert Script.of(prompt, MARKS).text_from == len(prompt) - 2
 
 
-@pytest.mark.parametrize("prompt", [[], turn(USER, 20), [START, ASSISTANT], [*turn(USER, 20), START, ASSISTANT]])
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        [],
+        turn(USER, 20),
+        [START, ASSISTANT],
+        [*turn(USER, 20), START, ASSISTANT],
+        turn(USER, 20) + turn(ASSISTANT, 21) + turn(USER, 22),
+    ],
+)
 def test_a_prompt_that_nobody_answers_is_refused(prompt: list[int]) -> None:
     with pytest.raises(ScriptInvalid, match="expected one at the end"):
         Script.of(prompt, MARKS)

@@ -39,9 +39,11 @@ THINKER = Key("r", STAGE)
 
 
 class Engine:
-    """Gives `tokens` outputs of one token each, then the reason; with no reason it goes on for ever."""
+    """Gives `tokens` outputs of one token each, then the reason; with no reason it goes on for ever, as vLLM's does
+    when it is shut down."""
 
     def __init__(self, tokens: int, reason: str | None) -> None:
+        self.errored = False
         self.model_config = SimpleNamespace(hf_config=CONFIG, max_model_len=64)
         self.asked: list[tuple[int, Any]] = []
         self.ended: list[tuple[str, str | None]] = []
@@ -122,6 +124,7 @@ async def test_a_whole_speech(thinker: Publisher, speaker: Make) -> None:
 
 
 async def test_one_token_has_nothing_to_say(thinker: Publisher, speaker: Make) -> None:
+    pytest.importorskip("vllm")
     tell(thinker, PROMPT)
     thinker.close(THINKER)
     engine = Engine(1, "stop")
@@ -155,6 +158,36 @@ async def test_a_client_that_leaves_ends_both(thinker: Publisher, speaker: Make)
     assert engine.ended == [("r", GONE)]
 
 
+@pytest.mark.parametrize("waits_for", ["prompt", "text", "frames"])
+async def test_an_engine_that_is_shut_down_ends_what_waits(thinker: Publisher, speaker: Make, waits_for: str) -> None:
+    """It says nothing to anybody. The Thinker is there, and goes on saying nothing."""
+    pytest.importorskip("vllm")
+    if waits_for != "prompt":
+        tell(thinker, PROMPT, *([30] if waits_for == "frames" else []))
+    engine = Engine(2, None)
+    speech = speaker(engine).speak(ask(thinker))
+    for _ in range({"prompt": 0, "text": 1, "frames": 2}[waits_for]):
+        await anext(speech)
+    next_ = asyncio.ensure_future(anext(speech))
+    await asyncio.wait({next_}, timeout=0.3)
+    assert not next_.done()
+    engine.errored = True
+    async with asyncio.timeout(30):
+        with pytest.raises(SpeechFailed, match="the Talker's engine has ended"):
+            await next_
+    await asyncio.sleep(0)
+    assert engine.aborted == (waits_for == "frames")
+    assert engine.ended == [("r", "the Talker's engine has ended")]
+
+
+async def test_an_engine_that_was_shut_down_before_it_was_asked_is_told(thinker: Publisher, speaker: Make) -> None:
+    engine = Engine(2, None)
+    engine.errored = True
+    async with asyncio.timeout(30):
+        with pytest.raises(SpeechFailed, match="the Talker's engine has ended"):
+            await events(speaker(engine), ask(thinker))
+
+
 async def test_an_engine_that_aborts_is_no_end_of_speech(thinker: Publisher, speaker: Make) -> None:
     pytest.importorskip("vllm")
     tell(thinker, PROMPT, 30)
@@ -170,42 +203,24 @@ async def test_an_engine_that_aborts_is_no_end_of_speech(thinker: Publisher, spe
         (turn(USER, PICTURE) + HEADER, {}, SpeechUnsupported, "pictures"),
         (turn(USER, *[20] * 60) + HEADER, {}, SpeechUnsupported, "--max-model-len, 64"),
         (PROMPT, {"speaker": "nobody"}, SpeechUnsupported, "expected one of aiden, ethan"),
+        (PROMPT, {"temperature": 1.5}, BadRequest, "too hot"),
     ],
 )
 async def test_what_cannot_be_spoken_is_refused_before_it_starts(
-    thinker: Publisher, speaker: Make, prompt: list[int], fields: dict[str, Any], error: type[BadRequest], why: str
+    thinker: Publisher,
+    speaker: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    prompt: list[int],
+    fields: dict[str, Any],
+    error: type[BadRequest],
+    why: str,
 ) -> None:
+    def sampling(asked: Ask, config: Any, room: int) -> Any:
+        raise BadRequest("too hot", param="temperature")
+
+    monkeypatch.setattr(Ask, "sampling", sampling)
     tell(thinker, prompt, 30)
     engine = Engine(1, "stop")
     with pytest.raises(error, match=why):
-        await events(speaker(engine), ask(thinker, **fields))
+        await anext(speaker(engine).speak(ask(thinker, **fields)))
     assert not engine.asked
-
-
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [
-        (b"[]", None),
-        (b"{", None),
-        (b"[" * 200_000, None),
-        (b'{"speaker":' * 200_000, None),
-        (b"\xff", None),
-        (b'{"request_id": "r"}', "conditioning"),
-        (b'{"request_id": "r", "conditioning": []}', "conditioning"),
-        (b'{"request_id": "r", "conditioning": ["duet+tcp://h:1?request=r&stage=s"], "seed": -1}', "seed"),
-        (b'{"request_id": "r", "conditioning": ["duet+tcp://h:1?request=r&stage=s"], "sed": 1}', "sed"),
-        (b'{"request_id": "r", "conditioning": ["x"], "residual": {"top_p": 2}}', "residual.top_p"),
-    ],
-)
-def test_a_body_is_refused_by_field(body: bytes, field: str | None) -> None:
-    with pytest.raises(BadRequest) as caught:
-        Ask.read(body)
-    assert caught.value.param == field
-
-
-def test_greedy_is_temperature_zero_for_all_groups_unless_told() -> None:
-    told = {"request_id": "r", "conditioning": ("duet+tcp://h:1?request=r&stage=s",)}
-    assert Ask(**told).speech(CONFIG).residual.temperature == 1.0
-    assert Ask(**told, temperature=0.0).speech(CONFIG).residual.temperature == 0.0
-    residual = {"temperature": 0.5}
-    assert Ask(**told, temperature=0.0, residual=residual).speech(CONFIG).residual.temperature == 0.5
