@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import atexit
 import os
+import time
+from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.channel import Publisher, Reference, Rows
+from common.channel import ChannelError, Publisher, Reference, Rows
+from common.channel.claim import Claim, lock_of, path_of
 from common.channel.reference import Key
 from common.errors import ConfigurationError
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 ENDPOINT = "DUET_CHANNEL"
 BIND = "DUET_CHANNEL_BIND"
+DYING_FOR = 5.0
+"""Seconds that a process which was killed may take to let go of what it has: its memory goes first."""
 
 
 def endpoint() -> str:
@@ -48,12 +52,19 @@ def publisher() -> Publisher:
     return made
 
 
-def remove_socket() -> None:
-    """Removes the file of an `ipc` endpoint, for whoever outlives the publisher: vLLM kills its workers at its end, and
-    one that is killed leaves it."""
-    path = os.environ.get(BIND, os.environ.get(ENDPOINT, "")).removeprefix("ipc://")
-    if path.startswith("/") and Path(path).is_socket():
-        Path(path).unlink(missing_ok=True)
+def remove_socket(within: float = DYING_FOR) -> None:
+    """Removes what a publisher left at an `ipc` endpoint, for whoever outlives it: vLLM kills its workers at its end,
+    and one that is killed leaves its socket. Waits so many seconds for one that is still dying; what a publisher has
+    that lives on is let be."""
+    path = path_of(os.environ.get(BIND) or os.environ.get(ENDPOINT, ""))
+    until = time.monotonic() + within
+    while path is not None and (path.is_socket() or lock_of(path).exists()):
+        with suppress(ChannelError):
+            Claim(path).release()
+            return
+        if time.monotonic() >= until:
+            return
+        time.sleep(0.05)
 
 
 def to_rows(tensor: Tensor) -> Rows:

@@ -16,11 +16,14 @@ gives up on a producer that does not answer.
 | `frame.py` | some rows with dtype and shape, as buffers that are not copied |
 | `streams.py` | what a producer keeps: bounded, with a time to live; pure |
 | `wire.py` | the messages, to and from ZeroMQ parts |
+| `claim.py` | whose an `ipc` endpoint is |
+| `consumers.py` | who pulls what from a producer: bounded; pure |
+| `sockets.py` | both ends' ZeroMQ sockets, with their bounds |
 | `publisher.py`, `pull.py` | both ends |
 | `errors.py` | what can go wrong |
 """
 
-from common.channel.errors import ChannelError, ChannelFull, ProducerLost, StreamClosed, StreamFailed
+from common.channel.errors import ChannelError, ChannelFull, ProducerLost, PullerClosed, StreamClosed, StreamFailed
 from common.channel.frame import Frame, Rows
 from common.channel.publisher import Publisher
 from common.channel.pull import Puller
@@ -36,6 +39,7 @@ __all__ = [
     "ProducerLost",
     "Publisher",
     "Puller",
+    "PullerClosed",
     "Reference",
     "Rows",
     "StreamClosed",

@@ -37,3 +37,9 @@ class ProducerLost(ChannelError):
     """The producer does not answer: it is gone, or cannot be reached."""
 
     code = "channel_producer_lost"
+
+
+class PullerClosed(ChannelError):
+    """The consumer itself stopped pulling: its `Puller` was closed."""
+
+    code = "channel_puller_closed"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from operator import index
 
 from common.channel.errors import ChannelError
 
@@ -36,8 +37,13 @@ class Rows:
 
     @classmethod
     def of(cls, dtype: str, shape: tuple[int, ...], buffer: bytes | bytearray | memoryview) -> Rows:
-        """Raises ChannelError unless dtype, shape and the buffer's size agree."""
+        """Raises ChannelError unless dtype, shape and the buffer's size agree. A shape may be of other whole numbers,
+        such as numpy's; they become `int`, which JSON can say."""
         data = memoryview(buffer)
+        try:
+            shape = tuple(index(size) for size in shape)
+        except TypeError:
+            raise ChannelError(f"rows {dtype} {shape}: a shape is of whole numbers") from None
         if not data.c_contiguous:
             raise ChannelError(f"rows {dtype} {shape}: the buffer is not contiguous")
         expected = ITEM_BYTES.get(dtype, -1) * prod(shape)

@@ -1,7 +1,8 @@
 """The producer's end: one thread that answers pulls out of what the engine publishes.
 
 An engine's step calls `publish` and goes on: a frame is appended under a lock, and the thread is woken. Sockets belong
-to the thread alone, as ZeroMQ wants it.
+to the thread alone, as ZeroMQ wants it. Woken, it looks at the streams that changed and at those that were asked for;
+all of them it looks at now and then.
 """
 
 from __future__ import annotations
@@ -9,51 +10,45 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
+import os
 import shutil
 import socket
 import tempfile
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 import zmq
 
+from common.channel.claim import Claim, path_of
+from common.channel.consumers import Consumer, Consumers
 from common.channel.errors import ChannelError
 from common.channel.frame import Rows
 from common.channel.reference import Key, Reference, check_endpoint
-from common.channel.streams import STOPPED, UNKNOWN, WHOLE, End, Limits, Streams
+from common.channel.sockets import bound
+from common.channel.streams import ERROR, STOPPED, UNKNOWN, WHOLE, End, Limits, Streams
 from common.channel.wire import Drop, Message, More, Pull, Wait, from_parts, to_parts
 from common.clock import Clock, SystemClock
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_MS = 500
-"""Milliseconds between two looks at what has expired."""
+LOOK_EVERY = 0.5
+"""Seconds between two looks at what has expired and who is gone."""
+A_TURN = 256
+"""Messages that are read before frames are sent again: whoever asks without pause starves nobody."""
 UNKNOWN_FOR = 3600.0
 """Seconds that a pull waits for a stream that nobody has opened: its request may stand in a queue. Whoever wants the
 rows gives up long before, by deadlines of its own; this is for one that is gone without a word."""
 SILENT_FOR = 60.0
 """Seconds after which a consumer that said nothing is forgotten. If it is still there, it asks again."""
-LINGER_MS = 1000
-
-
-@dataclass(slots=True)
-class _Consumer:
-    """One consumer of one stream: how far it was sent, how many frames it still takes, and since when it is here."""
-
-    sent: int
-    credit: int
-    since: float
-    heard: float
 
 
 class Publisher:
     """Owns the streams of one process. `publish`, `close` and `release` may be called from any thread.
 
     `endpoint` is what consumers connect to; None makes an `ipc` socket in a folder that only this user can enter.
-    For `tcp`, `bind` may differ from it: a wildcard address, say.
+    For `tcp`, `bind` may differ from it: a wildcard address, say. Raises ChannelError if another producer is there.
     """
 
     def __init__(
@@ -67,25 +62,23 @@ class Publisher:
     ) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="duet-")) if endpoint is None else None
         self.endpoint = endpoint or f"ipc://{self._folder}/rows"
+        self._pid = os.getpid()
+        self._claim: Claim | None = None
         self._streams = Streams(limits or Limits())
         self._unknown_for = unknown_for
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._consumers: dict[tuple[bytes, Key], _Consumer] = {}
+        self._consumers = Consumers()
+        self._due: set[Key] = set()
+        self._look_at = 0.0
         self._stopping = False
         try:
             check_endpoint(self.endpoint)
-            self._context = zmq.Context()
-            self._socket = self._context.socket(zmq.ROUTER)
-            self._socket.linger = LINGER_MS
-            self._socket.sndhwm = 0  # bounded by the credit of each consumer instead
-            self._socket.bind(bind or self.endpoint)
-        except zmq.ZMQError as e:
-            self._context.destroy(0)
-            self._remove_folder()
-            raise ChannelError(f"channel endpoint {bind or self.endpoint!r}: {e}") from e
+            path = path_of(bind or self.endpoint)
+            self._claim = Claim(path) if path else None
+            self._context, self._socket = bound(bind or self.endpoint)
         except ChannelError:
-            self._remove_folder()
+            self._leave_nothing()
             raise
         self._woken, self._wake = socket.socketpair()
         self._woken.setblocking(False)
@@ -107,14 +100,14 @@ class Publisher:
         """Appends a frame and returns its index. Raises StreamClosed or ChannelFull."""
         try:
             with self._lock:
-                return self._streams.add(key, rows, self._clock.monotonic(), self._pulled).index
+                return self._streams.add(key, rows, self._clock.monotonic(), self._consumers.keys).index
         finally:
             self._notify()
 
     def close(self, key: Key, error: str | None = None) -> None:
         """Ends a stream: whole, or with why it is not. Closing it again changes nothing."""
         with self._lock:
-            self._streams.close(key, self._clock.monotonic(), WHOLE if error is None else "error", error or "")
+            self._streams.close(key, self._clock.monotonic(), WHOLE if error is None else ERROR, error or "")
         self._notify()
 
     def release(self, key: Key) -> None:
@@ -132,22 +125,20 @@ class Publisher:
         """Tells every consumer that the producer stops, and leaves nothing behind. May be called twice; a process that
         ends does it by itself."""
         atexit.unregister(self.stop)
+        if os.getpid() != self._pid:
+            return  # a forked child: all of it is its parent's
         self._stopping = True
         self._notify()
         self._thread.join()
         self._woken.close()
         self._wake.close()
-        self._remove_folder()
+        self._leave_nothing()
 
-    def _remove_folder(self) -> None:
+    def _leave_nothing(self) -> None:
+        if self._claim is not None:
+            self._claim.release()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
-        elif self.endpoint.startswith("ipc://"):
-            Path(self.endpoint.removeprefix("ipc://")).unlink(missing_ok=True)
-
-    def _pulled(self) -> set[Key]:
-        """Streams with a consumer. `list` of a dict is one step, so the thread may change it meanwhile."""
-        return {key for _, key in list(self._consumers)}
 
     def _notify(self) -> None:
         with contextlib.suppress(OSError):  # full: the thread has been woken already; closed: it has ended
@@ -159,22 +150,29 @@ class Publisher:
         poller.register(self._woken, zmq.POLLIN)
         try:
             while not self._stopping:
-                poller.poll(LOOK_EVERY_MS)
+                poller.poll(int(LOOK_EVERY * 1000))
                 with contextlib.suppress(BlockingIOError):
                     while self._woken.recv(4096):
                         pass
                 self._take()
-                self._pump()
-            for (identity, _), consumer in self._consumers.items():
-                self._send(identity, End(consumer.sent, STOPPED))
+                now = self._clock.monotonic()
+                if now >= self._look_at:
+                    self._look(now)
+                    self._look_at = now + LOOK_EVERY
+                self._pump(now)
+            for consumer in self._consumers:
+                self._send(consumer.identity, End(consumer.sent, STOPPED))
         finally:
             self._socket.close()
             self._context.term()
 
     def _take(self) -> None:
         """Reads what consumers ask. What cannot be read is dropped: its sender asks again, or is no consumer."""
-        while self._socket.poll(0):
-            identity, *parts = self._socket.recv_multipart()
+        for _ in range(A_TURN):
+            try:
+                identity, *parts = self._socket.recv_multipart(zmq.DONTWAIT)
+            except zmq.Again:
+                return
             try:
                 self._obey(identity, from_parts(parts))
             except ChannelError:
@@ -186,47 +184,68 @@ class Publisher:
         now = self._clock.monotonic()
         match message:
             case Pull(key, start, credit):
-                known = self._consumers.get((identity, key))
-                self._consumers[identity, key] = _Consumer(start, credit, known.since if known else now, now)
+                if not self._consumers.pull(identity, key, start, credit, now):
+                    return
                 self._send(identity, Wait())
             case More(key, credit):
-                if known := self._consumers.get((identity, key)):
-                    known.credit += credit
-                    known.heard = now
+                if not self._consumers.more(identity, key, credit, now):
+                    return
             case Drop(key, release):
-                self._consumers.pop((identity, key), None)
+                self._consumers.forget(identity, key)
                 if release:
                     with self._lock:
                         self._streams.release(key)
                 return
             case _:
                 return
+        self._due.add(key)
         with self._lock:
-            self._streams.touch(message.key, now)
+            self._streams.touch(key, now)
 
-    def _pump(self) -> None:
-        """Sends every consumer what it may have."""
-        now = self._clock.monotonic()
+    def _look(self, now: float) -> None:
+        """At everything: what has expired, who said nothing for long, and who waits for what nobody opened."""
         with self._lock:
             self._streams.expire(now)
-        for (identity, key), consumer in list(self._consumers.items()):
+        for consumer in self._consumers:
             if now - consumer.heard >= SILENT_FOR:
-                del self._consumers[identity, key]
-                continue
-            with self._lock:
-                found = self._streams.read(key, consumer.sent, consumer.credit)
-            if found is None:
-                if not consumer.sent and now - consumer.since < self._unknown_for:
-                    continue  # who has had frames of it waits in vain: this producer never had them, or forgot them
-                found = [], End(0, UNKNOWN)
-            frames, end = found
-            for frame in frames:
-                self._send(identity, frame)
-            consumer.sent += len(frames)
-            consumer.credit -= len(frames)
-            if end is not None:
-                self._send(identity, end)
-                del self._consumers[identity, key]
+                self._consumers.forget(consumer.identity, consumer.key)
+            elif now - consumer.since >= self._unknown_for:
+                self._due.add(consumer.key)
+
+    def _pump(self, now: float) -> None:
+        """Sends what they may have to the consumers of streams where something is new."""
+        with self._lock:
+            self._due |= self._streams.take_changed()
+        due, self._due = self._due, set()
+        for key in due:
+            for consumer in self._consumers.of(key):
+                try:
+                    self._tell(consumer, now)
+                except Exception as e:  # one stream that cannot be sent must not end the thread either
+                    log.exception("channel %s: stream %s, frame %d", self.endpoint, key, consumer.sent)
+                    why = f"frame {consumer.sent} cannot be sent: {type(e).__name__}: {e}"
+                    with contextlib.suppress(zmq.ZMQError):
+                        self._end(consumer, End(consumer.sent, ERROR, why))
+
+    def _tell(self, consumer: Consumer, now: float) -> None:
+        with self._lock:
+            found = self._streams.read(consumer.key, consumer.sent, consumer.credit)
+        if found is None:
+            if consumer.sent or now - consumer.since >= self._unknown_for:
+                # who has had frames of it waits in vain: this producer never had them, or forgot them
+                self._end(consumer, End(0, UNKNOWN))
+            return
+        frames, end = found
+        for frame in frames:
+            self._send(consumer.identity, frame)
+            consumer.sent += 1
+            consumer.credit -= 1
+        if end is not None:
+            self._end(consumer, end)
+
+    def _end(self, consumer: Consumer, end: End) -> None:
+        self._consumers.forget(consumer.identity, consumer.key)
+        self._send(consumer.identity, end)
 
     def _send(self, identity: bytes, message: Message) -> None:
         """A consumer that has left is no fault: ROUTER drops what is for it."""

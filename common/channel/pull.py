@@ -1,43 +1,46 @@
 """The consumer's end: frames of a stream in order, each once, whatever happens to the connection.
 
 It says how many frames it will take, and allows more as it takes them, so a slow consumer is never flooded. When it
-has heard nothing for a while it pulls again from the index that it needs next: that heals a lost connection, and tells
-a producer that has nothing from one that is gone.
+has heard nothing for a beat it pulls again from the index that it needs next: that heals a lost connection, and tells
+a producer that has nothing from one that is gone. Beats are counted, not time: a consumer whose own loop stood still
+has waited one beat, and asks before it gives up.
 """
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections.abc import AsyncGenerator
 from types import TracebackType
+from typing import Any
 
-import zmq
 import zmq.asyncio
 
-from common.channel.errors import ChannelError, ProducerLost, StreamFailed
+from common.channel.errors import ChannelError, ProducerLost, PullerClosed, StreamFailed
 from common.channel.frame import Frame
 from common.channel.reference import Reference
+from common.channel.sockets import CONSUMER_LINGER_MS, connected, say
 from common.channel.streams import WHOLE, End
-from common.channel.wire import Drop, Message, More, Pull, from_parts, to_parts
+from common.channel.wire import MOST_CREDIT, Drop, Message, More, Pull, from_parts
 
 WINDOW = 64
 """Frames that may be on their way."""
 RE_ASKS = 3
 """How often it asks again for a frame that the producer passes over, before it gives up."""
-LINGER_MS = 500
 MAX_SOCKETS = 65_535
 
 
 class Puller:
     """Pulls streams, in one event loop. `beat` and `lost_after` in seconds: how long it hears nothing before it asks
-    again, and before it gives the producer up."""
+    again, and how long it goes on asking a producer that does not answer, once at least."""
 
     def __init__(self, *, beat: float = 1.0, lost_after: float = 10.0, window: int = WINDOW) -> None:
         self._beat = beat
-        self._lost_after = lost_after
-        self._window = window
+        self._patience = max(2, round(lost_after / beat))
+        self._window = min(window, MOST_CREDIT)
         self._context = zmq.asyncio.Context()
         self._context.max_sockets = MAX_SOCKETS
+        self._open: set[_Pull] = set()
+        self._closed = False
 
     async def __aenter__(self) -> Puller:
         return self
@@ -48,80 +51,104 @@ class Puller:
         self.close()
 
     def close(self) -> None:
-        """Ends every pull that is still open."""
-        self._context.destroy(LINGER_MS)
+        """Ends every pull that is still open, with PullerClosed, and tells its producer."""
+        self._closed = True
+        for pull in list(self._open):
+            pull.close()
+        self._context.destroy(CONSUMER_LINGER_MS)
 
     async def frames(self, reference: Reference, start: int = 0) -> AsyncGenerator[Frame, None]:
         """Frames from index `start` on. Ends when the stream is whole; raises StreamFailed if it is not, ProducerLost
-        if nobody answers, ChannelError for answers that do not bring what was asked for. Close the generator
-        (`aclosing`) to stop early: the producer is then told."""
-        socket = self._connected(reference)
-        pull = _Pull(socket, reference, start, self._window)
+        if nobody answers, PullerClosed, ChannelError for answers that do not bring what was asked for. Close the
+        generator (`aclosing`) to stop early: the producer is then told."""
+        pull = _Pull(self._connected(reference), reference, start, self._window)
+        self._open.add(pull)
+        silent = 0
         try:
-            await pull.ask()
-            heard = time.monotonic()
+            pull.ask()
             while not pull.whole:
-                if not await socket.poll(int(self._beat * 1000)):
-                    silence = time.monotonic() - heard
-                    if silence >= self._lost_after:
-                        raise ProducerLost(f"{reference}: no answer for {silence:.1f} s, at frame {pull.next}")
-                    await pull.ask_again()
+                message = await pull.hear(self._beat)
+                if message is None:
+                    silent += 1
+                    if silent >= self._patience:
+                        waited = f"{silent * self._beat:g} s, asked again every {self._beat:g} s"
+                        raise ProducerLost(f"{reference}: no answer for {waited}, at frame {pull.next}")
+                    pull.ask_again()
                     continue
-                message = from_parts([part.buffer for part in await socket.recv_multipart(copy=False)])
-                heard = time.monotonic()
-                frame = await pull.take(message)
+                silent = 0
+                frame = pull.take(message)
                 if frame is not None:
                     yield frame
-                    heard = time.monotonic()  # what the consumer did with it is not the producer's silence
         finally:
-            if not pull.ended:
-                socket.send_multipart(to_parts(Drop(reference.key, release=False)))
-            socket.close(LINGER_MS)
+            self._open.discard(pull)
+            pull.close()
 
     async def release(self, reference: Reference) -> None:
         """Tells the producer that nobody will pull this stream again. If that is lost, its TTL does the same later."""
         socket = self._connected(reference)
         try:
-            await socket.send_multipart(to_parts(Drop(reference.key, release=True)))
+            say(socket, Drop(reference.key, release=True))
         finally:
-            socket.close(LINGER_MS)
+            socket.close(CONSUMER_LINGER_MS)
 
     def _connected(self, reference: Reference) -> zmq.asyncio.Socket:
-        socket = self._context.socket(zmq.DEALER)
-        socket.linger = LINGER_MS
-        socket.connect(reference.endpoint)
-        return socket
+        if self._closed:
+            raise _closed(reference)
+        return connected(self._context, reference)
 
 
 class _Pull:
-    """How far one pull has come."""
+    """How far one pull has come. It has its socket."""
 
     def __init__(self, socket: zmq.asyncio.Socket, reference: Reference, start: int, window: int) -> None:
         self.next = start
         self.whole = False
-        self.ended = False
+        self._ended = False
         self._socket = socket
         self._reference = reference
         self._window = window
+        self._waiting: asyncio.Future[Any] | None = None
         self._allowed = 0
         self._passed_over = False  # since the last ask: the next frame was left out
         self._ahead = 0  # frames beyond the next one, since it is waited for
         self._asked_again = 0
 
-    async def ask(self) -> None:
-        self._allowed = self._window
-        await self._send(Pull(self._reference.key, self.next, self._window))
+    async def hear(self, beat: float) -> Message | None:
+        """What the producer says; None if that is nothing for `beat` seconds. Raises PullerClosed, ChannelError."""
+        ready = 0
+        if not self._socket.closed:
+            self._waiting = asyncio.ensure_future(self._socket.poll(int(beat * 1000)))
+            ready = await self._waiting
+        if self._socket.closed:
+            raise _closed(self._reference)
+        if not ready:
+            return None
+        return from_parts([part.buffer for part in await self._socket.recv_multipart(copy=False)])
 
-    async def ask_again(self) -> None:
+    def close(self) -> None:
+        """Tells a producer that has not ended it. Whoever waits in `hear` is woken. May be called twice."""
+        if self._socket.closed:
+            return
+        if not self._ended:
+            self._send(Drop(self._reference.key, release=False))
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(0)
+        self._socket.close(CONSUMER_LINGER_MS)
+
+    def ask(self) -> None:
+        self._allowed = self._window
+        self._send(Pull(self._reference.key, self.next, self._window))
+
+    def ask_again(self) -> None:
         """Raises ChannelError if the producer has passed over the next frame too often."""
         if self._passed_over:
             if self._asked_again == RE_ASKS:
                 raise ChannelError(f"{self._reference}: frame {self.next} did not come, asked again {RE_ASKS} times")
             self._asked_again += 1
             self._passed_over = False
-        await self.ask()
+        self.ask()
 
-    async def take(self, message: Message) -> Frame | None:
+    def take(self, message: Message) -> Frame | None:
         """The frame if it is the one that is needed next. Raises StreamFailed, ChannelError."""
         match message:
             case Frame(index) if index == self.next:
@@ -131,23 +158,27 @@ class _Pull:
                 if self._allowed <= self._window // 2:
                     more = self._window - self._allowed
                     self._allowed += more
-                    await self._send(More(self._reference.key, more))
+                    self._send(More(self._reference.key, more))
                 return message
             case Frame(index) if index > self.next:  # some were lost with a connection
                 self._passed_over = True
                 self._ahead += 1
                 if self._ahead % self._window == 1 % self._window:  # the others of a window were on their way already
-                    await self.ask_again()
+                    self.ask_again()
             case End(frames, reason) if reason == WHOLE and frames > self.next:
                 self._passed_over = True
-                await self.ask_again()
+                self.ask_again()
             case End(frames, reason, detail):
-                self.ended = True
+                self._ended = True
                 self.whole = reason == WHOLE
                 if not self.whole:
                     told = f"{reason}: {detail}" if detail else reason
                     raise StreamFailed(f"{self._reference} ended at frame {frames}: {told}", reason=reason)
         return None
 
-    async def _send(self, message: Message) -> None:
-        await self._socket.send_multipart(to_parts(message))
+    def _send(self, message: Message) -> None:
+        say(self._socket, message)
+
+
+def _closed(reference: Reference) -> PullerClosed:
+    return PullerClosed(f"{reference}: its pull was closed here")

@@ -15,6 +15,9 @@ PREFIX = "duet+"
 MAX_IPC_PATH = 100
 """Bytes. A unix socket's address has room for 107 at most, on macOS for 103."""
 
+MAX_NAME = 1024
+"""Bytes of a request's or a stage's name, so that no stranger makes a producer keep long ones."""
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
@@ -25,6 +28,14 @@ class Key:
 
     def __str__(self) -> str:
         return f"{self.request}/{self.stage}"
+
+    @classmethod
+    def read(cls, request: str, stage: str) -> Key:
+        """What somebody else named. Raises ChannelError for names that are too long."""
+        for name in (request, stage):
+            if len(name.encode(errors="replace")) > MAX_NAME:
+                raise ChannelError(f"channel stream {name[:32]!r}…: a name may have {MAX_NAME} bytes")
+        return cls(request, stage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +64,7 @@ class Reference:
         if set(query) != {"request", "stage"} or not all(query.values()):
             raise _unreadable(text, "its query must have request and stage, and nothing else")
         scheme = parts.scheme.removeprefix(PREFIX)
-        reference = cls(f"{scheme}://{unquote(parts.netloc + parts.path)}", Key(query["request"], query["stage"]))
+        reference = cls(f"{scheme}://{unquote(parts.netloc + parts.path)}", Key.read(query["request"], query["stage"]))
         if not parts.scheme.startswith(PREFIX) or parts.fragment:
             raise _unreadable(text, "expected duet+ipc:///path?… or duet+tcp://host:port?…")
         check_endpoint(reference.endpoint)

@@ -1,8 +1,8 @@
 """What a producer keeps of its streams: every frame, until released or untouched for its time to live.
 
 Bounded in bytes and frames: a frame that does not fit ends its stream with an error that both ends see. Before that,
-streams that have ended and that nobody pulls make room, those that have been read before the others. Nothing here
-waits, and time is given; one lock is held by whoever calls.
+streams that have ended and that nobody pulls make room. Nothing here waits, and time is given; one lock is held by
+whoever calls.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from common.channel.frame import Frame, Rows
 from common.channel.reference import Key
 
 WHOLE, FULL, RELEASED, EXPIRED, UNKNOWN, STOPPED = "whole", "full", "released", "expired", "unknown", "stopped"
-EVICTED = "evicted"
-"""How a stream can end, beside a producer's own words."""
+EVICTED, ERROR = "evicted", "error"
+"""How a stream can end; with `error`, the producer's own words are the detail."""
 REMEMBERED = 4096
 """Streams that are gone whose end is still known, so that a late consumer is told why."""
+RESTED_FOR = 10.0
+"""Seconds since a stream was last touched after which, if one has read it, all have: they come one soon after the other
+(a Thinker's rows go to the Talker's endpoint, its engine core and its workers; codes to a Code2Wav, or to a second)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class Streams:
         self.nbytes = 0
         self._streams: dict[Key, Stream] = {}
         self._gone: OrderedDict[Key, End] = OrderedDict()
+        self._changed: set[Key] = set()
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -77,13 +81,14 @@ class Streams:
             ("stream_frames", len(stream.frames) + 1, limits.stream_frames),
             ("total_bytes", self.nbytes + frame.nbytes, limits.total_bytes),
         ):
-            if value > most and not (name == "total_bytes" and self._make_room(value - most, pulled())):
+            if value > most and not (name == "total_bytes" and self._make_room(value - most, now, pulled())):
                 why = f"channel stream {key}: frame {frame.index} would make {name} {value}, at most {most}"
                 self.close(key, now, FULL, why)
                 raise ChannelFull(why)
         stream.frames.append(frame)
         stream.nbytes += frame.nbytes
         self.nbytes += frame.nbytes
+        self._changed.add(key)
         return frame
 
     def close(self, key: Key, now: float, reason: str = WHOLE, detail: str = "") -> None:
@@ -94,6 +99,7 @@ class Streams:
         if stream.end is None:
             stream.end = End(len(stream.frames), reason, detail)
             stream.touched = now
+            self._changed.add(key)
 
     def release(self, key: Key, reason: str = RELEASED) -> None:
         """Drops a stream's frames; what is pulled or published of it afterwards is told so."""
@@ -103,6 +109,7 @@ class Streams:
             self.nbytes -= stream.nbytes
             frames = len(stream.frames)
         self._gone.setdefault(key, End(frames, reason))
+        self._changed.add(key)
         while len(self._gone) > REMEMBERED:
             self._gone.popitem(last=False)
 
@@ -117,6 +124,11 @@ class Streams:
         if stream := self._streams.get(key):
             stream.touched = now
 
+    def take_changed(self) -> set[Key]:
+        """Streams with something new since the last call: a frame, an end, or that they are gone."""
+        changed, self._changed = self._changed, set()
+        return changed
+
     def read(self, key: Key, start: int, most: int) -> tuple[list[Frame], End | None] | None:
         """At most so many frames from `start` on, and the end if nothing follows them. None: not known (yet)."""
         if key in self._gone:
@@ -129,14 +141,21 @@ class Streams:
         stream.read = stream.read or (last and stream.end is not None)
         return frames, stream.end if last else None
 
-    def _make_room(self, nbytes: int, pulled: Collection[Key]) -> bool:
-        """Drops so many bytes of ended streams without a consumer: those that somebody has read first, and of these the
-        longest untouched. Nothing if they have not that many."""
+    def _make_room(self, nbytes: int, now: float, pulled: Collection[Key]) -> bool:
+        """Drops so many bytes of ended streams without a consumer, in this order, and in each the longest untouched
+        first: those that were read and rest since; those that nobody read; those that were read just now, whose other
+        readers may be on their way. Nothing if they have not that many."""
         ended = [key for key, stream in self._streams.items() if stream.end is not None and key not in pulled]
         if sum(self._streams[key].nbytes for key in ended) < nbytes:
             return False
+
+        def order(key: Key) -> tuple[int, float]:
+            stream = self._streams[key]
+            rests = now - stream.touched >= RESTED_FOR
+            return (0 if rests else 2) if stream.read else 1, stream.touched
+
         below = self.nbytes - nbytes
-        for key in sorted(ended, key=lambda key: (not self._streams[key].read, self._streams[key].touched)):
+        for key in sorted(ended, key=order):
             if self.nbytes > below and self._streams[key].nbytes:
                 self.release(key, EVICTED)
         return True

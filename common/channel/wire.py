@@ -8,6 +8,9 @@
 | FRAME, producer to consumer | JSON: `index`, and dtype and shape by name; then one part an array |
 | END, producer to consumer | JSON: `frames`, `reason`, `detail` |
 | WAIT, producer to consumer | nothing: it is here, and has nothing new |
+
+A part that is longer than `MAX_ASKED`, to a producer, or `MAX_TOLD`, to a consumer, ends its connection. The consumer
+then hears nothing more, and says that its producer is lost.
 """
 
 from __future__ import annotations
@@ -20,11 +23,18 @@ from typing import Any
 from common.channel.errors import ChannelError
 from common.channel.frame import Frame, Rows
 from common.channel.reference import Key
-from common.channel.streams import End
+from common.channel.streams import End, Limits
 from common.strict import json_object
 
 PULL, MORE, DROP, FRAME, END, WAIT = b"PULL", b"MORE", b"DROP", b"FRAME", b"END", b"WAIT"
 Part = bytes | memoryview
+
+MAX_ASKED = 64 * 2**10
+"""Bytes. Two names of `MAX_NAME` and some numbers have 13 KB, however they are escaped."""
+MAX_TOLD = Limits().stream_bytes
+"""Bytes. No array is larger than its stream may be."""
+MOST_CREDIT = 4096
+"""Frames that a consumer may allow at one time; more is cut to this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +122,7 @@ def _told(part: Part) -> dict[str, Any]:
 
 
 def _key(told: dict[str, Any]) -> Key:
-    return Key(str(told["request"]), str(told["stage"]))
+    return Key.read(str(told["request"]), str(told["stage"]))
 
 
 def _count(value: object) -> int:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
@@ -22,11 +25,13 @@ from common.channel import (
     ProducerLost,
     Publisher,
     Puller,
+    PullerClosed,
     Reference,
     Rows,
     StreamClosed,
     StreamFailed,
 )
+from common.channel.consumers import Consumers
 from common.channel.wire import Pull, to_parts
 from common.ports import free_ports
 
@@ -129,8 +134,7 @@ async def test_a_slow_consumer_is_not_flooded(publisher: Publisher, puller: Pull
     async with aclosing(puller.frames(publisher.reference(KEY))) as frames:
         async for frame in frames:
             got.append(number(frame))
-            (consumer,) = list(publisher._consumers.values()) or [None]
-            if consumer is not None:
+            for consumer in publisher._consumers.of(KEY):
                 assert consumer.sent <= len(got) + 8
     assert got == list(range(100))
 
@@ -265,12 +269,86 @@ async def test_a_pull_goes_on_where_a_new_producer_has_the_stream(tmp_path: Path
         first.publish(KEY, row(0))
         frames = puller.frames(first.reference(KEY))
         assert number(await anext(frames)) == 0
-        first._consumers.clear()  # it dies without a word
+        first._consumers = Consumers()  # it dies without a word
     with Publisher(endpoint) as second:
         for at in range(5):
             second.publish(KEY, row(at))
         second.close(KEY)
         assert [number(frame) async for frame in frames] == [1, 2, 3, 4]
+
+
+async def test_a_second_producer_is_refused_and_the_first_goes_on(publisher: Publisher, puller: Puller) -> None:
+    with pytest.raises(ChannelError, match="channel endpoint"):
+        Publisher(publisher.endpoint)
+    publisher.publish(KEY, row(7))
+    publisher.close(KEY)
+    assert await pulled(puller, publisher.reference(KEY)) == [7]
+
+
+async def test_a_producer_that_was_killed_has_a_successor(tmp_path: Path, puller: Puller) -> None:
+    endpoint = f"ipc://{tmp_path}/rows"
+    code = "import os, sys; from common.channel import *; p = Publisher(sys.argv[1]); os.kill(os.getpid(), 9)"
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", code, endpoint, cwd=ROOT)
+    await child.wait()
+    assert (tmp_path / "rows").is_socket()
+    with Publisher(endpoint) as publisher:
+        publisher.publish(KEY, row(7))
+        publisher.close(KEY)
+        assert await pulled(puller, publisher.reference(KEY)) == [7]
+    assert os.listdir(tmp_path) == []
+
+
+async def test_what_is_at_an_endpoint_and_is_no_socket_is_not_overwritten(tmp_path: Path) -> None:
+    file = tmp_path / "rows"
+    file.write_text("somebody's")
+    with pytest.raises(ChannelError, match=r"channel endpoint .*no socket"):
+        Publisher(f"ipc://{file}")
+    assert file.read_text() == "somebody's"
+
+
+async def test_a_consumer_that_stood_still_does_not_blame_the_producer(endpoint: str | None) -> None:
+    with Publisher(endpoint) as publisher:
+        publisher.publish(KEY, row(0))
+        async with (
+            Puller(beat=0.5, lost_after=1.0) as puller,
+            aclosing(puller.frames(publisher.reference(KEY))) as frames,
+        ):
+            assert number(await anext(frames)) == 0
+            waiting = asyncio.ensure_future(anext(frames))
+            await asyncio.sleep(0.1)
+            time.sleep(1.5)  # noqa: ASYNC251 - as a loop does that somebody keeps
+            await asyncio.sleep(0.1)
+            publisher.publish(KEY, row(1))
+            assert number(await waiting) == 1
+
+
+async def test_a_puller_that_is_closed_ends_its_pulls(publisher: Publisher) -> None:
+    said: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: said.append(context))
+    publisher.publish(KEY, row(0))
+    puller = Puller()
+    silent = asyncio.ensure_future(pulled(puller, publisher.reference(Key("nobody", "thinker"))))
+    waiting, kept = puller.frames(publisher.reference(KEY)), puller.frames(publisher.reference(KEY))
+    for frames in (waiting, kept):
+        assert number(await anext(frames)) == 0
+    second = asyncio.ensure_future(anext(waiting))
+    await until(lambda: len(publisher._consumers) == 3)
+    puller.close()
+    for pull in (silent, second, anext(kept), puller.release(publisher.reference(KEY))):
+        with pytest.raises(PullerClosed):
+            await pull
+    with pytest.raises(PullerClosed):
+        await pulled(puller, publisher.reference(KEY))
+    await until(lambda: not len(publisher._consumers))
+    del silent, second, pull
+    gc.collect()
+    await asyncio.sleep(0)
+    assert said == []
+
+
+async def test_a_place_that_cannot_be_is_said(puller: Puller) -> None:
+    with pytest.raises(ChannelError, match="Invalid argument"):
+        await pulled(puller, Reference("tcp://*:7100", KEY))
 
 
 async def test_what_is_not_the_protocol_does_no_harm(publisher: Publisher, puller: Puller) -> None:

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
 import zmq.asyncio
 
-from common.channel import ChannelError, Frame, Key, Limits, Publisher, Puller, Reference, Rows
+from common.channel import (
+    ChannelError,
+    Frame,
+    Key,
+    Limits,
+    ProducerLost,
+    Publisher,
+    Puller,
+    Reference,
+    Rows,
+    StreamFailed,
+    sockets,
+)
 from common.channel import publisher as publishing
+from common.channel.consumers import MOST_OF_ONE
 from common.channel.pull import RE_ASKS
 from common.channel.streams import WHOLE, End
-from common.channel.wire import Message, Pull, Wait, from_parts, to_parts
+from common.channel.wire import MAX_ASKED, Drop, Message, Pull, Wait, from_parts, to_parts
 
-KEY = Key("r-1-decode", "thinker")
-DEEP = b"[" * 200_000
+KEY, OTHER = Key("r-1-decode", "thinker"), Key("r-2-decode", "thinker")
+DEEP = b"[" * 60_000
 WITHIN = 30.0
 
 
@@ -89,6 +104,109 @@ async def test_a_message_that_no_one_foresaw_does_not_end_the_thread(monkeypatch
         stranger.send_multipart([b"BAD"])
         stranger.send_multipart(to_parts(Pull(KEY, 0, 8)))
         assert await asyncio.to_thread(stranger.poll, WITHIN * 1000)
+
+
+async def test_a_long_message_ends_its_connection_and_nothing_else() -> None:
+    with Publisher() as publisher, zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.linger = 0
+        lost = stranger.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        stranger.connect(publisher.endpoint)
+        stranger.send_multipart([b"PULL", b"x" * (MAX_ASKED + 1)])
+        assert await asyncio.to_thread(lost.poll, WITHIN * 1000)
+        stranger.disable_monitor()
+        lost.close()
+        publisher.publish(KEY, row())
+        publisher.close(KEY)
+        async with Puller() as puller:
+            assert await pulled(puller, publisher.reference(KEY)) == [0]
+
+
+async def test_one_that_pulls_everything_gets_some_and_costs_the_others_nothing() -> None:
+    last = Key("last", "thinker")
+    with Publisher() as publisher, zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.linger = 0
+        stranger.sndhwm = 0
+        stranger.connect(publisher.endpoint)
+        publisher.publish(last, row())
+        for at in range(5000):
+            stranger.send_multipart(to_parts(Pull(Key(str(at), "thinker"), 0, 1)))
+        stranger.send_multipart(to_parts(Drop(last, release=True)))
+        async with asyncio.timeout(WITHIN):
+            while publisher.held() != (0, 0):  # noqa: ASYNC110 - sockets are between
+                await asyncio.sleep(0.01)
+        assert len(publisher._consumers) == MOST_OF_ONE
+        publisher.publish(KEY, row())
+        publisher.close(KEY)
+        async with Puller() as puller:
+            assert await pulled(puller, publisher.reference(KEY)) == [0]
+
+
+async def test_one_that_asks_without_pause_keeps_no_frame_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames are sent between two turns, however many messages there are to read."""
+    holds, go = threading.Event(), threading.Event()
+    read: list[list[bytes]] = []
+    before: list[int] = []
+
+    def reading(parts: list[bytes]) -> Message:
+        if parts == [b"HOLD"]:
+            holds.set()
+            go.wait(WITHIN)
+        read.append(parts)
+        return from_parts(parts)
+
+    def writing(message: Message) -> list[bytes | memoryview]:
+        if isinstance(message, Frame):
+            before.append(len(read))
+        return to_parts(message)
+
+    monkeypatch.setattr(publishing, "from_parts", reading)
+    monkeypatch.setattr(publishing, "to_parts", writing)
+    with Publisher() as publisher, zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.linger = 0
+        stranger.sndhwm = 0
+        stranger.connect(publisher.endpoint)
+        publisher.publish(KEY, row())
+        stranger.send_multipart([b"HOLD"])
+        await asyncio.to_thread(holds.wait, WITHIN)
+        stranger.send_multipart(to_parts(Pull(KEY, 0, 8)))
+        for _ in range(2 * publishing.A_TURN):
+            stranger.send_multipart([b"NONSENSE"])
+        await asyncio.sleep(0.5)  # so that they are there; if not, the less is asked here
+        go.set()
+        async with asyncio.timeout(WITHIN):
+            while not before:  # noqa: ASYNC110 - sockets are between
+                await asyncio.sleep(0.01)
+        assert before[0] <= publishing.A_TURN
+
+
+async def test_a_frame_that_cannot_be_said_ends_its_stream_and_no_other() -> None:
+    """As one whose names are no text."""
+    bad: Any = {("a", "b"): row()["x"]}
+    with Publisher() as publisher:
+        publisher.publish(KEY, row())
+        publisher.publish(KEY, bad)
+        publisher.publish(OTHER, row())
+        publisher.close(OTHER)
+        async with Puller(beat=0.2, lost_after=WITHIN) as puller, asyncio.timeout(WITHIN):
+            frames = puller.frames(publisher.reference(KEY))
+            assert (await anext(frames)).index == 0
+            with pytest.raises(StreamFailed, match="at frame 1: error: frame 1 cannot be sent: TypeError") as raised:
+                await anext(frames)
+            assert raised.value.reason == "error"
+            assert await pulled(puller, publisher.reference(OTHER)) == [0]
+        assert len(publisher._consumers) == 0
+
+
+async def test_a_frame_longer_than_a_stream_may_be_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sockets, "MAX_TOLD", 1000)
+    said = {0: Frame(0, row(1000)), 1: Frame(1, row(1001))}
+    async with producer(tmp_path, lambda at, pull: [said[pull.start]]) as (_, reference, starts):
+        async with Puller(beat=0.1, lost_after=1.0, window=1) as puller:
+            with pytest.raises(ProducerLost, match="at frame 1"):
+                await pulled(puller, reference)
+        assert starts == [0, 1]
 
 
 async def test_what_was_read_makes_room_and_what_is_pulled_does_not() -> None:

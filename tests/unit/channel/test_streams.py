@@ -9,7 +9,18 @@ from hypothesis import strategies as st
 from common.channel.errors import ChannelFull, StreamClosed
 from common.channel.frame import Rows
 from common.channel.reference import Key
-from common.channel.streams import EVICTED, EXPIRED, FULL, RELEASED, REMEMBERED, WHOLE, End, Limits, Streams
+from common.channel.streams import (
+    EVICTED,
+    EXPIRED,
+    FULL,
+    RELEASED,
+    REMEMBERED,
+    RESTED_FOR,
+    WHOLE,
+    End,
+    Limits,
+    Streams,
+)
 
 KEY, OTHER = Key("r-1-decode", "thinker"), Key("r-1-decode", "talker")
 
@@ -87,19 +98,52 @@ def test_ended_streams_make_room_the_longest_untouched_first() -> None:
     assert streams.nbytes == 10
 
 
-def test_what_has_been_read_makes_room_before_what_nobody_has() -> None:
-    streams = Streams(Limits(total_bytes=12))
-    unread, half, read = Key("unread", "s"), Key("half", "s"), Key("read", "s")
-    for key, now in ((unread, 0.0), (half, 1.0), (read, 2.0)):
+UNREAD, OTHER_UNREAD = Key("unread", "s"), Key("other-unread", "s")
+READ, OTHER_READ = Key("read", "s"), Key("other-read", "s")
+
+
+@pytest.mark.parametrize(
+    ("after", "order"),
+    [
+        (RESTED_FOR, [READ, OTHER_READ, UNREAD, OTHER_UNREAD]),
+        (RESTED_FOR - 2, [READ, UNREAD, OTHER_UNREAD, OTHER_READ]),
+        (RESTED_FOR - 5, [UNREAD, OTHER_UNREAD, READ, OTHER_READ]),
+    ],
+)
+def test_what_makes_room_first(after: float, order: list[Key]) -> None:
+    """What was read and rests since, what nobody asked for, and last what was read just now: its other readers may
+    be on their way. `after` is how long the stream that rests least has rested."""
+    streams = Streams(Limits(total_bytes=16))
+    for key, now in ((UNREAD, 0.0), (READ, 1.0), (OTHER_UNREAD, 2.0), (OTHER_READ, 4.0)):
         filled(streams, [2, 2], key, now)
         streams.read(key, 0, 9)  # before its end: that is no end
         streams.close(key, now)
-    streams.read(half, 0, 1)
-    streams.read(read, 1, 1)
-    for key in (read, unread, half):
-        streams.add(KEY, rows(3), 4.0)
+    streams.read(UNREAD, 0, 1)
+    streams.read(READ, 1, 1)
+    streams.read(OTHER_READ, 0, 9)
+    for key in order:
+        streams.add(KEY, rows(4), 4.0 + after)
         assert streams.read(key, 0, 1) == ([], End(2, EVICTED))
-        assert streams.nbytes == {read: 11, unread: 10, half: 9}[key]
+        assert streams.nbytes == 16
+
+
+def test_what_is_new_is_told_once() -> None:
+    streams = Streams(Limits(total_bytes=8, ttl=10.0))
+    assert streams.take_changed() == set()
+    filled(streams, [4])
+    filled(streams, [4], OTHER)
+    assert streams.take_changed() == {KEY, OTHER}
+    streams.touch(KEY, 5.0)
+    streams.read(KEY, 0, 9)
+    assert streams.take_changed() == set()
+    streams.close(OTHER, 0.0)
+    assert streams.take_changed() == {OTHER}
+    streams.add(KEY, rows(4), 5.0)
+    assert streams.take_changed() == {KEY, OTHER}, "one had to go for it"
+    streams.expire(15.0)
+    assert streams.take_changed() == {KEY}
+    streams.release(UNREAD)
+    assert streams.take_changed() == {UNREAD}
 
 
 def test_nothing_is_dropped_for_a_frame_that_would_not_fit_then_either() -> None:

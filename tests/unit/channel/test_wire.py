@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -10,9 +11,9 @@ from hypothesis import strategies as st
 
 from common.channel.errors import ChannelError
 from common.channel.frame import ITEM_BYTES, Frame, Rows
-from common.channel.reference import Key, Reference, address
+from common.channel.reference import MAX_NAME, Key, Reference, address
 from common.channel.streams import End
-from common.channel.wire import Drop, Message, More, Pull, Wait, from_parts, to_parts
+from common.channel.wire import MAX_ASKED, Drop, Message, More, Pull, Wait, from_parts, to_parts
 
 names = st.text(min_size=1, max_size=20).filter(lambda text: text.isprintable())
 keys = st.builds(Key, names, names)
@@ -114,6 +115,41 @@ def test_a_frames_buffers_are_not_copied() -> None:
 def test_rows_fit_their_buffer(dtype: str, shape: tuple[int, ...]) -> None:
     with pytest.raises(ChannelError, match=f"rows dtype '{dtype}'.*16 bytes"):
         Rows.of(dtype, shape, bytes(16))
+
+
+class Three:
+    """A whole number that is none of Python's own, as numpy has them."""
+
+    def __index__(self) -> int:
+        return 3
+
+
+def test_any_whole_number_is_a_size() -> None:
+    array = Rows.of("uint8", cast(tuple[int, ...], [Three(), 2]), bytes(6))
+    assert array.shape == (3, 2)
+    message = Frame(0, {"x": array})
+    assert from_parts([bytes(part) for part in to_parts(message)]) == message
+
+
+@pytest.mark.parametrize("size", [3.0, "3", None])
+def test_what_is_no_whole_number_is_none(size: Any) -> None:
+    with pytest.raises(ChannelError, match="a shape is of whole numbers"):
+        Rows.of("uint8", (size,), bytes(3))
+
+
+@pytest.mark.parametrize("letter", ["x", "\0", "é", "\U0001f600"])
+def test_a_name_has_a_most_and_what_has_it_fits(letter: str) -> None:
+    name = letter * (MAX_NAME // len(letter.encode()))
+    pull = Pull(Key(name, name), 2**40, 2**40)
+    parts = [bytes(part) for part in to_parts(pull)]
+    assert from_parts(parts) == pull
+    assert max(map(len, parts)) <= MAX_ASKED
+    long = Reference("tcp://h:1", Key(name + letter, "s"))
+    with pytest.raises(ChannelError, match="a name may have 1024 bytes"):
+        Reference.parse(str(long))
+    for message in (Pull(long.key, 0, 1), More(long.key, 1), Drop(Key("r", name + letter), release=False)):
+        with pytest.raises(ChannelError, match="a name may have 1024 bytes"):
+            from_parts([bytes(part) for part in to_parts(message)])
 
 
 def test_rows_stand_in_c_order() -> None:
