@@ -75,7 +75,7 @@ run: install ## model, Valkey, engines and gateway on 127.0.0.1:PORT
 test: install clients lint ## every check and every test, real vLLM included
 	@# Two processes: what uses real engines, which waits for them for much of its time, beside all else. Their folders
 	@# have a short name, so that there is room for a socket's behind it.
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --basetemp="$$(mktemp -d)/t"
+	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder --basetemp="$$(mktemp -d)/t"
 
 cases: install ## the black-box cases against the gateway, over fake engines
 	$(BIN)/python -m tests.cases $(CASES)

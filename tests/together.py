@@ -1,30 +1,43 @@
-"""With `-n`: which tests stay in one process, one behind the other (pytest-xdist's groups).
+"""With `-n`: which tests stay in one process, one behind the other.
 
-Real engines want the cores while they start, and some are started once for a whole folder: all their tests are one
-group, and the first, since nothing takes longer. Of the contracts each folder is one, of the others each file.
+Real engines want the cores while they start, and some are started once for the whole run: all their tests are one
+group, and the first, since nothing takes longer. Of the other contracts each folder is a group, of all else each file.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-ENGINES = "engines"
-WITH_ENGINES = ("tests/e2e/", "tests/conformance/", "tests/contract/engine/")
-"""Where tests that are marked `vllm` ask engines over HTTP; elsewhere they use its code."""
+ENGINES = (
+    "tests/e2e/",
+    "tests/contract/engine/",
+    "tests/conformance/test_completions.py",
+    "tests/conformance/test_openai_python.py",
+    "tests/conformance/test_real.py",
+)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
-    groups = {item: _group(item) for item in items}
-    for item, group in groups.items():
-        item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: groups[item] != ENGINES)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return Together(config, log)
 
 
-def _group(item: pytest.Item) -> str:
-    where = item.path.relative_to(item.config.rootpath)
-    if item.get_closest_marker("vllm") and where.as_posix().startswith(WITH_ENGINES):
-        return ENGINES
-    return (where.parent if where.is_relative_to("tests/contract") else where).as_posix()
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(ENGINES))
+
+
+def group_of(nodeid: str) -> str:
+    """Of a test by its id, `tests/unit/test_x.py::test_y[z]`."""
+    if nodeid.startswith(ENGINES):
+        return "engines"
+    file, _, _ = nodeid.partition("::")
+    return file.rpartition("/")[0] if file.startswith("tests/contract/") else file
