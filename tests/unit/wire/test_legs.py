@@ -7,12 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.wire import decode_body, legs, parse, prefill_body
 from gateway.wire.added import DROPPED
 from gateway.wire.legs import takes_prompt_ids
+from gateway.wire.modalities import ASKS
 from gateway.wire.request import CHAT, COMPLETIONS
 from tests.unit.wire.bodies import (
     ENDPOINTS,
@@ -186,6 +187,7 @@ def test_ids_are_asked_for_only_where_decode_takes_them(request_: Any, asked: bo
     assert json.loads(decode_body(request_, None, None)).get("return_token_ids") is wanted
 
 
+@example(CHAT, {"modalities": [], "audio": 1}, True, None)
 @given(
     st.sampled_from(ENDPOINTS),
     st.dictionaries(st.text() | st.sampled_from(sorted(legs.SET)), json_values, max_size=8),
@@ -196,7 +198,7 @@ def test_decode_is_the_clients_body_but_for_the_parameters(
     endpoint: str, extra: dict[str, Any], ascii_only: bool, indent: int | None
 ) -> None:
     sent = {**extra, "model": "m", "stream": True, "stream_options": None, **PROMPTS[endpoint]}
-    sent = {name: value for name, value in sent.items() if name not in DROPPED and name != "vllm_xargs"}
+    sent = {name: value for name, value in sent.items() if name not in (*DROPPED, *ASKS, "vllm_xargs")}
     text = json.dumps(sent, ensure_ascii=ascii_only, indent=indent).encode()
     request = parse(endpoint, text)
     got = raw_fields(decode_body(request, TO_DECODE, b"[5]"))
@@ -205,9 +207,10 @@ def test_decode_is_the_clients_body_but_for_the_parameters(
     assert list(raw_fields(decode_body(request, None, None)).items()) == list(raw_fields(text).items())
 
 
+@example(CHAT, {"modalities": [], "audio": 1})
 @given(st.sampled_from(ENDPOINTS), st.dictionaries(st.text(), json_values, max_size=8))
 def test_prefill_keeps_every_field_that_no_rule_names(endpoint: str, extra: dict[str, Any]) -> None:
-    ruled = {*legs.SET, *legs.SET_IF_GIVEN, *legs.DROPPED_ON_PREFILL, *DROPPED, "vllm_xargs"}
+    ruled = {*legs.SET, *legs.SET_IF_GIVEN, *legs.DROPPED_ON_PREFILL, *DROPPED, *ASKS, "vllm_xargs"}
     sent = {k: v for k, v in extra.items() if k not in ruled and not k.startswith(legs.DROPPED_PREFIX)}
     text = json.dumps({**sent, **body_of(endpoint)}).encode()
     got = raw_fields(prefill_body(parse(endpoint, text), TO_PREFILL))
