@@ -10,7 +10,6 @@ Whoever starts an engine sets them, so the engine's server and its workers agree
 
 from __future__ import annotations
 
-import atexit
 import os
 import time
 from contextlib import suppress
@@ -47,9 +46,7 @@ def reference(request: str, stage: str) -> Reference:
 @cache
 def publisher() -> Publisher:
     """This process's. Raises ConfigurationError, and ChannelError if the endpoint is taken."""
-    made = Publisher(endpoint(), bind=os.environ.get(BIND))
-    atexit.register(made.stop)
-    return made
+    return Publisher(endpoint(), bind=os.environ.get(BIND))
 
 
 def remove_socket(within: float = DYING_FOR) -> None:

@@ -30,10 +30,11 @@ from common.channel import ChannelError, Puller, Reference
 from common.errors import BadRequest, DuetError
 from common.strict import json_object
 from common.tasks import end
+from engines.answering import unless_gone
 from engines.code2wav.batcher import Batcher, Limits
 from engines.code2wav.chunker import Chunk, Chunker, Plan
 from engines.code2wav.codes import from_frame
-from engines.code2wav.ending import Calls, Sound, refused, unless_gone
+from engines.code2wav.ending import Calls, Sound, refused
 from engines.code2wav.geometry import SAMPLE_RATE
 from engines.code2wav.identity import PATH, identity_of, models_of, require_key
 from engines.code2wav.metrics import Metrics

@@ -14,19 +14,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from common.errors import DuetError
-from common.tasks import end
+from engines.answering import error_of
 from engines.code2wav.errors import ServerEnds
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 UVICORN = "uvicorn.error"
 """The log of what uvicorn does, not of its errors only."""
 _UNFINISHED = "ASGI callable returned without completing response."
@@ -78,21 +77,9 @@ class Sound(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-async def unless_gone(receive: Callable[[], Awaitable[Message]], work: Awaitable[T]) -> T | None:
-    """What `work` comes to; None, with `work` ended, for a client that left before it. The body must have been read."""
-    first = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(receive())
-    try:
-        await asyncio.wait({first, gone}, return_when=asyncio.FIRST_COMPLETED)
-        return first.result() if first.done() else None
-    finally:
-        await end(first, gone)
-
-
 def refused(e: DuetError, status: int | None = None) -> JSONResponse:
     """OpenAI's error object, with the error's own status or another."""
-    error = {"message": e.message, "type": e.type, "param": e.param, "code": e.code}
-    return JSONResponse({"error": error}, status_code=status or e.status)
+    return JSONResponse({"error": error_of(e)}, status_code=status or e.status)
 
 
 def not_unfinished(record: logging.LogRecord) -> bool:

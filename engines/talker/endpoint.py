@@ -15,7 +15,6 @@ the engine. Frames themselves never come here: they go from the worker to Code2W
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -23,6 +22,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from common.errors import DuetError
+from engines.answering import error_of, unless_gone
 from engines.talker.ask import Ask
 from engines.talker.names import ARCHITECTURE, SPEECH_PLUGIN
 from engines.talker.utterance import Done, Event, Frames, Speaker, Started
@@ -62,26 +62,12 @@ async def _speech(request: Request) -> Response:
     events = None
     try:
         events = speaker.speak(Ask.read(await request.body()))
-        first = await _unless_gone(request, events)
+        first = await unless_gone(request.receive, anext(events))
     except DuetError as e:
-        return JSONResponse({"error": _error(e)}, e.status)
+        return JSONResponse({"error": error_of(e)}, e.status)
     if first is None:
         return JSONResponse({"error": {"message": "the client left"}}, 499)
     return StreamingResponse(_lines(first, events), media_type="text/event-stream")
-
-
-async def _unless_gone(request: Request, events: AsyncGenerator[Event, None]) -> Event | None:
-    """The first event; None, with `events` closed, for a client that left before it."""
-    first = asyncio.ensure_future(anext(events))
-    gone = asyncio.ensure_future(request.receive())
-    try:
-        await asyncio.wait({first, gone}, return_when=asyncio.FIRST_COMPLETED)
-        return first.result() if first.done() else None
-    finally:
-        unfinished = [task for task in (first, gone) if not task.done()]
-        for task in unfinished:
-            task.cancel()
-        await asyncio.gather(*unfinished, return_exceptions=True)
 
 
 async def _lines(first: Event, events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes, None]:
@@ -91,13 +77,9 @@ async def _lines(first: Event, events: AsyncGenerator[Event, None]) -> AsyncGene
             async for event in events:
                 yield _line({"type": _TYPES[type(event)], **asdict(event)})
         except DuetError as e:
-            yield _line({"type": "error", "error": _error(e)})
+            yield _line({"type": "error", "error": error_of(e)})
     yield b"data: [DONE]\n\n"
 
 
 def _line(event: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(event, separators=(",", ":")).encode() + b"\n\n"
-
-
-def _error(e: DuetError) -> dict[str, Any]:
-    return {"message": e.message, "type": e.type, "param": e.param, "code": e.code}

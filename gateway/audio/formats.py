@@ -29,8 +29,6 @@ _CONTENT_TYPES = {
     Format.PCM16: "audio/pcm",
 }
 _ALSO = {"pcm": Format.PCM16}
-_SHOWN = 80
-"""Characters of a value that an error repeats."""
 
 
 def format_of(value: object, param: str) -> Format:
@@ -40,8 +38,4 @@ def format_of(value: object, param: str) -> Format:
         if name in Format.__members__.values():
             return Format(name)
     known = ", ".join(Format)
-    raise BadRequest(f"{param} is {_shown(value)}: expected one of {known}", param=param)
-
-
-def _shown(value: object) -> str:
-    return repr(value)[:_SHOWN]
+    raise BadRequest(f"{param} is {value!r:.80}: expected one of {known}", param=param)

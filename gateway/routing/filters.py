@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from common.engine import Role
 from gateway.routing.candidate import Candidate, Wish
 
 Filter = Callable[[Candidate, Wish], bool]
@@ -22,7 +23,9 @@ def heard(candidate: Candidate, wish: Wish) -> bool:
 
 
 def speaks(candidate: Candidate, wish: Wish) -> bool:
-    return wish.voice is None or wish.voice.lower() in map(str.lower, candidate.speakers)
+    if wish.voice is None or wish.leg is not Role.TALKER:
+        return True
+    return wish.voice.lower() in map(str.lower, candidate.speakers)
 
 
 def up(candidate: Candidate, wish: Wish) -> bool:

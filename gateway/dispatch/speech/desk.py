@@ -14,6 +14,7 @@ from gateway.dispatch.speech.memory import recall
 from gateway.dispatch.speech.parts import SpeechParts
 from gateway.dispatch.speech.speaking import Speaking
 from gateway.dispatch.speech.speech import Speech
+from gateway.dispatch.speech.staff import ROLES
 from gateway.dispatch.speech.streamed import Streamed
 from gateway.dispatch.speech.whole import Whole
 from gateway.routing import Picker, Wish
@@ -51,9 +52,8 @@ class Desk:
         if speakers is None:
             raise NoRoutableEngine("no Talker has answered yet")
         ask = Ask.of(request, speakers)
-        for role in (Role.TALKER, Role.CODE2WAV):
-            voice = ask.speaker if role is Role.TALKER else None
-            self._looking.pick(fleet.candidates(), Wish(role, request.model, voice=voice))
+        for role in ROLES:
+            self._looking.pick(fleet.candidates(), Wish(role, request.model, voice=ask.speaker))
         return ask
 
     def speaking(self, request: ClientRequest, ask: Ask, journal: Journal, sink: Sink, route: Route) -> Speaking:

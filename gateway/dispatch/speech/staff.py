@@ -96,8 +96,7 @@ class Staff:
         return self._parts.budget.spend(self._parts.clock.monotonic())
 
     def _pick(self, role: Role, tried: frozenset[str]) -> Engine:
-        voice = self._voice if role is Role.TALKER else None
-        wish = Wish(role, self._model, tried=tried, voice=voice)
+        wish = Wish(role, self._model, tried=tried, voice=self._voice)
         return self._parts.picker.pick(self._parts.fleet.candidates(), wish).engine
 
     def _enter(self, role: Role, engine: Engine) -> None:

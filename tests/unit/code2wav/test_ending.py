@@ -12,7 +12,8 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from common.errors import DuetError
-from engines.code2wav.ending import Calls, Sound, unless_gone
+from engines.answering import unless_gone
+from engines.code2wav.ending import Calls, Sound
 from engines.code2wav.errors import CodesInvalid
 
 SCOPE: Scope = {"type": "http", "method": "POST", "path": "/v1/code2wav", "asgi": {"spec_version": "2.3"}}

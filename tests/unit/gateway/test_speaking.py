@@ -84,6 +84,16 @@ async def ask(
     return sink
 
 
+async def heard_first(made: Rig, gate: asyncio.Event) -> KeptSink:
+    """A whole answer; `gate` opens once some sound of it has been heard."""
+    sink = KeptSink()
+    asked = asyncio.ensure_future(ask(made, sink=sink))
+    await until(lambda: b'"data"' in sink.body)
+    gate.set()
+    await asked
+    return sink
+
+
 async def speech_of(made: Rig) -> Speech:
     await made.coordinator.drain()
     kept = await made.store.get("r1")
@@ -340,11 +350,7 @@ async def test_a_further_talker_with_fewer_frames_is_no_fault_of_code2wavs() -> 
     made.client.on("/v1/code2wav", reply=sounded(PCM[:-2], asyncio.Event()), times=1)
     made.client.on("/v1/code2wav", reply=going_on)
     made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
-    sink = KeptSink()
-    asked = asyncio.ensure_future(ask(made, sink=sink))
-    await until(lambda: b'"data"' in sink.body)
-    gate.set()
-    await asked
+    sink = await heard_first(made, gate)
     assert b'"code":"speech_failed"' in sink.body
     assert b"made 1 frames, whose sound ends at sample 1200; another's had reached 3599" in sink.body
     assert failures(made)[CODE2WAV.id] == failures(made)[CODE2WAV_2.id] == 0
@@ -356,11 +362,7 @@ async def test_nobody_hears_what_comes_behind_the_end() -> None:
     made.client.on("/v1/code2wav", reply=sounded(PCM, gate, bytes(2 * PER_FRAME)), times=1)
     made.client.on("/v1/code2wav", reply=going_on)
     made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
-    sink = KeptSink()
-    asked = asyncio.ensure_future(ask(made, sink=sink))
-    await until(lambda: b'"data"' in sink.body)
-    gate.set()
-    await asked
+    sink = await heard_first(made, gate)
     assert heard(sink) == PCM
 
 
@@ -482,11 +484,7 @@ async def test_when_both_fail_at_once_no_error_is_left_lying() -> None:
     made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
     left: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: left.append(context))
-    sink = KeptSink()
-    asked = asyncio.ensure_future(ask(made, sink=sink))
-    await until(lambda: b'"data"' in sink.body)
-    gate.set()
-    await asked
+    sink = await heard_first(made, gate)
     gc.collect()
     assert b"error" not in sink.body
     assert left == []
