@@ -9,5 +9,7 @@
 | `tiny/` | tiny random-weight models, made on the spot: text, and a whole Qwen3-Omni |
 | `smollm2/` | SmolLM2-135M-Instruct out of a package: real weights without a model hub |
 | `sim/` | an engine without weights that has vLLM's HTTP face |
+| `channel.py` | an engine's end of the stage channel |
+| `answering.py` | what endpoints of speech have in common |
 | `models.py` | model folders: made whole, and once |
 """
