@@ -46,7 +46,8 @@ class Background:
 
 class Lasting:
     """What a loop does each time, as a context: an error in it is logged and does not end the loop. It is logged again
-    once it is another one, or has been away.
+    once it is another one, or has been away. A cancellation does end it, also one that a library took for its own:
+    where a process stands still now and then, each could meet that library's timeout.
 
     For what nobody foresaw: a loop catches what it expects itself.
     """
@@ -63,6 +64,8 @@ class Lasting:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
         if error is not None and not isinstance(error, Exception):
             return False
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise asyncio.CancelledError from error
         fault = None if error is None else f"{type(error).__name__}: {error}"
         if fault is not None and fault != self._last:
             self._log.error("%s failed by a fault of the gateway, and is repeated", self._what, exc_info=error)

@@ -167,10 +167,10 @@ class Fleet:
                 found[name] = length if known is None else known if length is None else min(known, length)
         return found
 
-    def speakers(self, model: str) -> tuple[str, ...] | None:
-        """The voices that Talkers of a model have, also those that are down for now; None where it has no Talker."""
+    def speakers(self, model: str) -> tuple[str, ...]:
+        """The voices that Talkers of a model have, also those that are down for now."""
         talkers = [m for m in self.members.values() if m.engine.role is Role.TALKER and model in m.models]
-        return tuple(dict.fromkeys(name for m in talkers for name in m.speakers)) if talkers else None
+        return tuple(dict.fromkeys(name for m in talkers for name in m.speakers))
 
     def routable(self, leg: Role) -> bool:
         return any(m.up and m.open and m.engine.role.serves(leg) for m in self.members.values())

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import AsyncIterator, Mapping
-from math import isfinite
+from math import inf, isfinite
 from types import SimpleNamespace
 from weakref import WeakSet
 
@@ -24,6 +24,7 @@ import aiohttp
 
 from common.engine import Engine
 from common.errors import EngineBroken, EngineTimeout, EngineUnreachable
+from gateway.transport.awake import within
 from gateway.transport.patience import Patience
 from gateway.transport.pool import EngineConnector
 from gateway.transport.port import Deadlines, Reply, Sent
@@ -147,8 +148,8 @@ class HttpEngineClient:
     async def get(self, engine: Engine, path: str, *, timeout: float) -> Reply:
         stream: HttpReplyStream | None = None
         try:
-            async with asyncio.timeout(timeout):
-                stream = await self._call("GET", engine, path, None, {}, Deadlines(timeout, timeout, timeout))
+            async with within(timeout):
+                stream = await self._call("GET", engine, path, None, {}, Deadlines(inf, inf, inf))
                 return Reply(stream.status, stream.headers, await stream.read())
         except TimeoutError:
             raise _late(engine, f"did not answer {path}", timeout) from None
@@ -184,7 +185,7 @@ class HttpEngineClient:
     ) -> HttpReplyStream:
         if self._session is None:
             raise RuntimeError("the engine client is not started, or is closed")
-        timeout = aiohttp.ClientTimeout(total=None, connect=bounds.connect)
+        timeout = aiohttp.ClientTimeout(total=None, connect=_finite(bounds.connect))
         departure = Departure(bounds.headers, sent if sent is not None else Sent())
         try:
             async with departure.bound:

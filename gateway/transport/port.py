@@ -71,7 +71,8 @@ class ReplyStream(Protocol):
 
 class EngineClient(Protocol):
     async def get(self, engine: Engine, path: str, *, timeout: float) -> Reply:
-        """Raises EngineUnreachable or EngineTimeout."""
+        """`timeout` in seconds for all of it, of which time in which this process stood still counts for little: it
+        is no fault of the engine's. Raises EngineUnreachable or EngineTimeout."""
         ...
 
     async def post(

@@ -13,9 +13,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf, isfinite
 
 from common.engine import Engine
 from common.errors import EngineBroken, EngineError, EngineTimeout, EngineUnreachable
+from gateway.transport.awake import within
 from gateway.transport.patience import Patience
 from gateway.transport.port import Deadlines, Reply, Sent
 from tests.fakes.script import CUT, Script, Seen
@@ -82,8 +84,8 @@ class FakeEngineClient:
 
     async def get(self, engine: Engine, path: str, *, timeout: float) -> Reply:
         try:
-            async with asyncio.timeout(timeout):
-                stream = await self._call(engine, Seen("GET", path, {}, b""), Deadlines(timeout, timeout, timeout))
+            async with within(timeout):
+                stream = await self._call(engine, Seen("GET", path, {}, b""), Deadlines(inf, inf, inf))
                 return Reply(stream.status, stream.headers, await stream.read())
         except TimeoutError:
             raise EngineTimeout(f"engine {engine.id} did not answer {path}", engine=engine.id) from None
@@ -115,7 +117,7 @@ class FakeEngineClient:
         script = self._script(engine, seen)
         since = _now()
         try:
-            async with asyncio.timeout(deadlines.headers):
+            async with asyncio.timeout(_finite(deadlines.headers)):
                 for part in script.before:
                     if isinstance(part, asyncio.Event):
                         await part.wait()
@@ -142,6 +144,10 @@ class FakeEngineClient:
         if isinstance(reply, EngineError):
             raise reply
         return reply
+
+
+def _finite(seconds: float) -> float | None:
+    return seconds if isfinite(seconds) else None
 
 
 def _now() -> float:
@@ -177,11 +183,11 @@ class FakeReplyStream:
     def said(self) -> None:
         self._patience.renew()
 
-    async def _wait(self, gate: asyncio.Event, within: float) -> None:
+    async def _wait(self, gate: asyncio.Event, bound: float) -> None:
         """For the gate, or for a `close`, as long as the deadline allows."""
         waits = [asyncio.ensure_future(event.wait()) for event in (gate, self._seen.left)]
         try:
-            done, _ = await asyncio.wait(waits, timeout=max(0.0, within), return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(waits, timeout=_finite(max(0.0, bound)), return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()

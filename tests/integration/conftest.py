@@ -78,6 +78,8 @@ async def gateway_before(
             "redis_prefix": prefix,
             "health_interval": 0.1,
             "health_failures": 2,
+            "health_timeout": 60.0,  # a machine that stands still is no fault of an engine's
+            "connect_timeout": 60.0,
             "load_interval": 0.05,
             "owner_lease": 2.0,
             **options,

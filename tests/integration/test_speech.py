@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.awaiting import until
-from tests.fakes.stages import SAMPLES, TAIL, sound
+from tests.fakes.stages import SAMPLES, TAIL, FakeCode2Wav, FakeTalker, code2wav_server, sound, talker_server
 from tests.integration.conftest import Pair, World
 from tests.integration.spoken import AUDIO, CHANNEL, Heard, Spoken, spoken_world
 
@@ -130,6 +130,7 @@ async def test_text_is_not_held_up_by_sound(world: World) -> None:
 @pytest.mark.parametrize("kind", ["wav", "pcm16", "flac", "mp3", "opus", "aac"])
 async def test_a_whole_answer_in_every_format(spoken: Spoken, kind: str) -> None:
     reply = await spoken.asked(audio={"voice": "ethan", "format": kind})
+    assert reply.status_code == 200, reply.text
     answer = reply.json()
     message = answer["choices"][0]["message"]
     plain = (await spoken.pair.chat(max_tokens=8)).json()["choices"][0]["message"]
@@ -266,6 +267,16 @@ async def test_a_gateway_without_talkers_refuses_sound(pair: Pair) -> None:
     reply = await pair.complete(**AUDIO)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "modalities")
     assert pair.prefill.calls == []
+
+
+async def test_a_talker_whose_voices_are_not_known_yet_makes_no_request_wrong(world: World) -> None:
+    await world.engines(channel=CHANNEL)
+    talker = await world.enter(talker_server(FakeTalker(speakers=())))
+    code2wav = await world.enter(code2wav_server(FakeCode2Wav()))
+    pair = await world.gateway(talkers=(talker.url,), code2wavs=(code2wav.url,))
+    reply = await pair.chat(**AUDIO)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "no_routable_engine"), reply.text
+    assert "voices" in reply.json()["error"]["message"]
 
 
 async def test_thinkers_that_tell_nothing_are_not_asked_to_be_spoken(world: World) -> None:

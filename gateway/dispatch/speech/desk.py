@@ -44,13 +44,13 @@ class Desk:
             return None
         talkers = [m for m in fleet.members.values() if m.engine.role is Role.TALKER]
         speakers = fleet.speakers(request.model)
-        if speakers is None and (not talkers or all(m.models for m in talkers)):
+        if not speakers and all(m.speakers for m in talkers):
             raise AudioUnsupported(
                 f'modalities has audio, and no Talker speaks for model {request.model!r}; expected ["text"]',
                 param="modalities",
             )
-        if speakers is None:
-            raise NoRoutableEngine("no Talker has answered yet")
+        if not speakers:
+            raise NoRoutableEngine("no Talker has told its voices yet")
         ask = Ask.of(request, speakers)
         for role in ROLES:
             self._looking.pick(fleet.candidates(), Wish(role, request.model, voice=ask.speaker))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from math import inf
 
 import pytest
@@ -14,6 +15,8 @@ from tests.contract.transport.conftest import ENOUGH, SOON, Bench, first_of, hap
 from tests.fakes.script import CUT, Script, json_reply, sse_reply
 
 PATH = "/v1/chat/completions"
+LONG = 1.0
+"""Seconds in which everything stands still, and which the engine has for its answer."""
 PATIENT = Deadlines(connect=ENOUGH, headers=ENOUGH, idle=ENOUGH)
 
 
@@ -335,6 +338,16 @@ async def test_get_has_one_deadline_for_all(bench: Bench, where: str) -> None:
     with pytest.raises(EngineTimeout) as caught:
         await bench.client.get(bench.engine, "/health", timeout=SOON)
     assert caught.value.engine == bench.engine.id
+
+
+async def test_time_in_which_we_stood_still_is_not_the_engines(bench: Bench) -> None:
+    answer = asyncio.Event()
+    bench.play(Script([b"{}"], before=[answer]))
+    got = asyncio.ensure_future(bench.client.get(bench.engine, "/health", timeout=LONG))
+    await arrived(bench)
+    time.sleep(LONG)  # noqa: ASYNC251 - the whole loop is to stand still
+    answer.set()
+    assert (await got).status == 200
 
 
 async def test_a_get_that_breaks_off_is_unreachable(bench: Bench) -> None:

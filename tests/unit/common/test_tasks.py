@@ -62,7 +62,7 @@ async def test_background_work_starts_ends_and_starts_again() -> None:
         assert (began, ended) == (turn, turn)
 
 
-def test_what_a_loop_does_may_fail_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_a_loop_does_may_fail_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     each = Lasting(logging.getLogger("test"), "a look")
     done: list[None] = []
     for fault in ("a", "a", "b", None, "b"):
@@ -76,6 +76,23 @@ def test_what_a_loop_does_may_fail_and_is_told_once(caplog: pytest.LogCaptureFix
     assert caplog.messages[0] == "a look failed by a fault of the gateway, and is repeated"
 
 
-def test_a_cancellation_ends_what_lasts() -> None:
+async def test_a_cancellation_ends_what_lasts() -> None:
     with pytest.raises(asyncio.CancelledError), Lasting(logging.getLogger("test"), "a look"):
         raise asyncio.CancelledError
+
+
+async def test_a_cancellation_that_a_library_takes_for_its_own_ends_what_lasts() -> None:
+    async def stubborn() -> None:
+        each = Lasting(logging.getLogger("test"), "a look")
+        for _ in range(3):
+            with each:
+                try:
+                    await asyncio.sleep(3600)
+                except asyncio.CancelledError:
+                    raise TimeoutError from None
+
+    task = asyncio.create_task(stubborn())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task}, timeout=1)
+    assert task.cancelled()

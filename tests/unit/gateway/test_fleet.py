@@ -235,7 +235,7 @@ async def test_where_there_is_speech_engines_are_asked_where_they_tell() -> None
     assert [members[e.id].up for e in (P, D, T, C)] == [True] * 4
     assert [members[e.id].engine.channel for e in (P, D)] == ["duet+ipc:///rows", None]
     assert rig.fleet.speakers("m") == ("ethan", "chelsie")
-    assert rig.fleet.speakers("other") is None
+    assert rig.fleet.speakers("other") == ()
     assert dict(rig.fleet.models()) == {"m": 2048}
 
 
