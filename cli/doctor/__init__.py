@@ -10,6 +10,7 @@ Each check is two functions: one looks (I/O, into a frozen dataclass of facts), 
 | `engine.py` | one engine, as it answers by itself |
 | `pair.py` | a prefill engine beside a decode engine: pure |
 | `trial.py` | one request of one token through both legs |
+| `speech.py` | the Talkers and Code2Wavs, and whether anything can be spoken: pure |
 | `settings.py` | the engines and the connector that the settings name |
 | `examine.py` | all of it, concurrently, each check within its time |
 | `show.py` | findings for people and for programs |

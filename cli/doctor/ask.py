@@ -5,9 +5,11 @@
 | `GET /health` | whether it answers at all |
 | `GET /v1/models` | names, `max_model_len` |
 | `GET /version` | vLLM's version, where there is one |
-| `GET /duet/identity` | connector, role, revision, where the engine tells: stock vLLM does not |
+| `GET /duet/identity` | connector, role, revision, voices, where the engine tells: stock vLLM does not |
 | what the connector looks up (`Connector.lookup`) | what a handoff must name, for connectors that need it |
 | `POST /v1/completions`, one token | the probe text as tokens, and whether usage has its details |
+
+A Talker and a Code2Wav are not asked for the last two.
 """
 
 from __future__ import annotations
@@ -95,7 +97,7 @@ class Asker:
             version=_text(await self._optional(engine, "/version"), "version"),
             identity=await self._optional(engine, IDENTITY),
         )
-        return await self._probed(await self._learnt(found))
+        return await self._probed(await self._learnt(found)) if engine.role.thinks else found
 
     async def _learnt(self, found: EngineLook) -> EngineLook:
         """What the gateway's own health check would learn."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.errors import told
-from cli.gateway import DecodeUrls, PrefillUrls
+from cli.gateway import Code2WavUrls, DecodeUrls, PrefillUrls, TalkerUrls
 
 if TYPE_CHECKING:
     from cli.doctor.finding import Finding
@@ -24,6 +24,8 @@ def doctor(
     ctx: typer.Context,
     prefill: PrefillUrls = None,
     decode: DecodeUrls = None,
+    talkers: TalkerUrls = None,
+    code2wavs: Code2WavUrls = None,
     registry: Annotated[
         bool | None, typer.Option("--registry/--no-registry", help="Take engines that announce themselves in Redis.")
     ] = None,
@@ -34,8 +36,6 @@ def doctor(
     ] = None,
     redis_url: Annotated[str | None, typer.Option(metavar="URL", help="Redis or Valkey.")] = None,
     engine_api_key: Annotated[str | None, typer.Option(metavar="KEY", help="Key that engines ask for.")] = None,
-    talkers: Annotated[list[str] | None, typer.Option(help="Not looked at.", hidden=True)] = None,
-    code2wavs: Annotated[list[str] | None, typer.Option(help="Not looked at.", hidden=True)] = None,
     host: Annotated[str | None, typer.Option(help="Not looked at.", hidden=True)] = None,
     port: Annotated[int | None, typer.Option(help="Not looked at.", hidden=True)] = None,
     api_key: Annotated[list[str] | None, typer.Option(help="Not looked at.", hidden=True)] = None,

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from cli.doctor import engine, installation, machine, pair, redis, settings, sources
+from cli.doctor import engine, installation, machine, pair, redis, settings, sources, speech
 from cli.doctor.ask import Asker, EngineLook
 from cli.doctor.finding import Check, Finding, fault, warning
 from cli.doctor.trial import Trials, plan
@@ -63,6 +63,8 @@ async def _redis(chosen: Settings) -> list[Finding]:
 async def _fleet(chosen: Settings, within: float, probe: bool) -> list[Finding]:
     kv, named = settings.connector(chosen)
     engines, listed = settings.engines(chosen, kv)
+    speaking, told = settings.speech_engines(chosen)
+    engines, listed = [*engines, *speaking], [*listed, *told]
     if kv is not None:
         more, told = await sources.further(chosen, engines, kv)
         engines, listed = [*engines, *more], [*listed, *told]
@@ -72,9 +74,11 @@ async def _fleet(chosen: Settings, within: float, probe: bool) -> list[Finding]:
     try:
         ask = Asker(client, kv, within)
         looks = await asyncio.gather(*(_looked(ask, e, within) for e in engines))
-        seen = [f for look in looks for f in engine.judge(look, kv)]
-        paired = await _pairs(looks, kv, ask if probe else None, within)
-        return [named, *listed, *seen, *paired]
+        thinkers = [look for look in looks if look.engine.role.thinks]
+        seen = [f for look in thinkers for f in engine.judge(look, kv)]
+        paired = await _pairs(thinkers, kv, ask if probe else None, within)
+        spoken = speech.judge([look for look in looks if not look.engine.role.thinks], thinkers)
+        return [named, *listed, *seen, *paired, *spoken]
     finally:
         await client.aclose()
 

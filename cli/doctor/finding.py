@@ -46,6 +46,10 @@ class Check(StrEnum):
     PAIR_TOKENIZER = "pair.tokenizer"
     PREFILL = "prefill.handoff"
     TRANSFER = "pair.transfer"
+    SPEECH_ENGINE = "speech.reachable"
+    SPEECH_IDENTITY = "speech.identity"
+    SPEECH_CHANNEL = "speech.channel"
+    SPEECH = "speech.path"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,13 @@ from cli.doctor.finding import Check, Finding, fault, ok
 from common.connectors import Connector
 from common.engine import Engine, Role
 from common.errors import ConfigurationError
-from gateway.named import connector_of, named_engines
+from gateway.named import connector_of, named_engines, speech_engines_of
 from gateway.settings import Settings
 
 REFUSED = "the gateway refuses to start"
 FIX = "name engines with --prefill URL and --decode URL, or DUET_PREFILL and DUET_DECODE, as http://host:port"
+
+FIX_SPEECH = "name both sorts with --talkers URL and --code2wavs URL, or DUET_TALKERS and DUET_CODE2WAVS, or neither"
 
 
 def connector(settings: Settings) -> tuple[Connector | None, Finding]:
@@ -32,3 +34,11 @@ def engines(settings: Settings, kv: Connector | None) -> tuple[list[Engine], lis
     legs = [f"{sum(e.role.serves(leg) for e in found)} {leg.value}" for leg in (Role.PREFILL, Role.DECODE)]
     named = ok(Check.ENGINES, f"engines: {', '.join(legs)}")
     return found, [fault(Check.ENGINES, e.message, why=REFUSED, do=FIX) for e in wrong] or [named]
+
+
+def speech_engines(settings: Settings) -> tuple[list[Engine], list[Finding]]:
+    """The Talkers and Code2Wavs, and what is wrong with how they are named."""
+    try:
+        return speech_engines_of(settings), []
+    except ConfigurationError as e:
+        return [], [fault(Check.ENGINES, e.message, why=REFUSED, do=FIX_SPEECH)]

@@ -20,7 +20,7 @@ FIX = "see docs/discovery.md for what a registry, a file and a name must be like
 
 
 async def further(chosen: Settings, named: Sequence[Engine], kv: Connector) -> tuple[list[Engine], list[Finding]]:
-    """Engines beside those that are `named`, those of speech left out; and what is wrong with where they come from."""
+    """Engines beside those that are `named`, and what is wrong with where they come from."""
     if not chosen.discovers:
         return [], []
     try:
@@ -36,7 +36,7 @@ async def further(chosen: Settings, named: Sequence[Engine], kv: Connector) -> t
         if store is not None:
             await store.aclose()
     known = {engine.id for engine in named}
-    found = [one.engine for id_, (_, one) in discovery.engines().items() if id_ not in known and one.engine.role.thinks]
+    found = [one.engine for id_, (_, one) in discovery.engines().items() if id_ not in known]
     away = [
         warning(Check.ENGINES, asked.fault, why="its engines are not known now", do=FIX)
         for asked in discovery.asked

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from engines.sim.engine import SimEngine
 from engines.sim.runner import running
 from engines.sim.words import encode
 from gateway.settings import Settings
+from tests.fakes.stages import FakeCode2Wav, FakeTalker, code2wav_server, talker_server
 
 PROBE = encode(PROBE_TEXT)
 OURS = frozenset(check for check in Check if not check.startswith(("machine.", "installation.")))
@@ -110,6 +111,48 @@ async def test_without_a_probe_nothing_is_handed_over(bench: Bench) -> None:
     assert bad(findings) == []
     assert good(findings, Check.PAIR_MATCH)
     assert [call.leg for call in bench.prefill.calls + bench.decode.calls] == ["unsplit", "unsplit"]
+
+
+@asynccontextmanager
+async def spoken(**talker: Any) -> AsyncIterator[dict[str, Any]]:
+    """Settings that name a Talker and a Code2Wav."""
+    async with talker_server(FakeTalker(**talker)) as speaks, code2wav_server(FakeCode2Wav()) as sounds:
+        yield {"talkers": (speaks.url,), "code2wavs": (sounds.url,)}
+
+
+async def test_engines_that_can_speak(bench: Bench) -> None:
+    bench.prefill, bench.decode = SimEngine(channel="duet+ipc:///rows"), SimEngine(channel="duet+ipc:///rows")
+    async with spoken() as named:
+        findings = await bench.look(**named)
+    assert bad(findings) == []
+    assert good(findings, Check.SPEECH_ENGINE) == ["answers, for sim, voices ethan, chelsie", "answers, for sim"]
+    assert good(findings, Check.SPEECH) == ["sim can be spoken"]
+
+
+async def test_thinkers_that_tell_no_talker_what_they_compute(bench: Bench) -> None:
+    async with spoken() as named:
+        findings = await bench.look(**named)
+    assert [f.check for f in bad(findings)] == [Check.SPEECH_CHANNEL] * 2
+
+
+async def test_a_talker_that_tells_no_voices(bench: Bench) -> None:
+    async with spoken(speakers=()) as named:
+        findings = await bench.look(**named)
+    assert [f.check for f in bad(findings)] == [Check.SPEECH_IDENTITY, Check.SPEECH]
+
+
+async def test_one_sort_of_what_speaks_without_the_other(bench: Bench) -> None:
+    found = only(await bench.look(talkers=("http://127.0.0.1:9",)), Check.ENGINES)
+    assert "no code2wav engine" in found.what
+
+
+async def test_engines_that_speak_and_are_found_are_looked_at(bench: Bench, tmp_path: Path) -> None:
+    path = tmp_path / "engines.yaml"
+    async with spoken() as named:
+        path.write_text(json.dumps(named))
+        findings = await bench.look(engines_file=str(path))
+    assert [f.check for f in bad(findings)] == [Check.SPEECH_CHANNEL] * 2
+    assert len(good(findings, Check.SPEECH_ENGINE)) == 2
 
 
 async def test_an_engine_that_is_down(bench: Bench) -> None:
