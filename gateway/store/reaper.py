@@ -28,7 +28,9 @@ class Reaper:
     """`lease` in seconds. `on_reaped` is told how many requests were closed, each time some were.
 
     Any replica may reap, all of them at once too: only one of them wins a request's transition. A replica that was
-    reaped while it was merely slow finds its next transition in conflict with the one that closed its request.
+    reaped while it was merely slow finds its next transition in conflict with the one that closed its request. One
+    whose own lease was over waits with it: what held it up, a machine that stood still or a store that was away, may
+    have held up the others too, and they get the time of one lease to come back.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class Reaper:
         self._on_reaped = on_reaped
         self._task = Background(self._run)
         self._failures = 0
-        self._reap_from = clock.monotonic()
+        self._reap_from = self._beat_at = clock.monotonic()
 
     async def start(self) -> None:
         """Takes the lease before anything can be admitted under it. A store that is away does not stop a start: the
@@ -68,6 +70,11 @@ class Reaper:
 
     async def beat(self) -> None:
         """One heartbeat, and all orphans there are. Never raises: the next beat comes whatever happened."""
+        now = self._clock.monotonic()
+        if now - self._beat_at > self._lease:
+            log.info("this process stood still for %.1f s, longer than its lease", now - self._beat_at)
+            self._reap_from = now + self._lease
+        self._beat_at = now
         try:
             await self._store.heartbeat(self._owner, self._lease)
             if self._failures:
@@ -102,8 +109,7 @@ class Reaper:
         return min(usual, FIRST_RETRY * 2 ** min(self._failures - 1, 16)) if self._failures else usual
 
     def _back(self) -> None:
-        """While the store was away nobody could renew a lease, so an owner whose lease is over need not be dead: all
-        get the time of one lease to come back."""
+        """While the store was away nobody could renew a lease, so an owner whose lease is over need not be dead."""
         log.info("the store is back after %d failed heartbeats", self._failures)
         self._failures = 0
         self._reap_from = self._clock.monotonic() + self._lease

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from gateway.dispatch.speech.silence import Silence
 
@@ -60,3 +61,14 @@ async def test_each_frame_gives_time_anew() -> None:
         loop.call_later(0.25 * n, silence.heard)
     loop.call_later(1.75, work.set_result, None)
     assert await silence.until(work)
+
+
+async def test_while_this_process_stands_still_nobody_is_silent() -> None:
+    silence, work = Silence(ENOUGH, 1.0), never()
+    silence.text_is_out()
+    silence.heard()
+    waiting = asyncio.ensure_future(silence.until(work))
+    await asyncio.sleep(0)
+    time.sleep(1.0)  # noqa: ASYNC251 - the whole loop is to stand still
+    asyncio.get_running_loop().call_later(SOON, work.set_result, None)
+    assert await waiting

@@ -105,6 +105,22 @@ async def test_after_an_outage_owners_get_time_to_come_back() -> None:
     assert await desk.state_of(alive) is State.EXPIRED, "it did not come back after all"
 
 
+async def test_after_it_stood_still_itself_owners_get_time_to_come_back() -> None:
+    """They may stand on the same machine, and be a moment later than this one."""
+    desk = Desk()
+    alive = new_record()
+    await desk.reaper.beat()
+    await desk.store.heartbeat("replica-a", LEASE)
+    await desk.store.admit(alive)
+    desk.clock.advance(2 * LEASE)
+    await desk.reaper.beat()
+    assert await desk.state_of(alive) is State.ACCEPTED
+    for _ in range(2):
+        desk.clock.advance(LEASE / 2)
+        await desk.reaper.beat()
+    assert await desk.state_of(alive) is State.EXPIRED, "it did not come back after all"
+
+
 class Lively(MemoryStore):
     """The owner comes back right after somebody looked for its orphans."""
 
