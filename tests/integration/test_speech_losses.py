@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -11,9 +12,9 @@ from redis.asyncio import Redis
 
 from gateway.store.keys import Keys
 from tests.awaiting import until
-from tests.fakes.stages import sound
+from tests.fakes.stages import FakeCode2Wav, FakeTalker, code2wav_server, sound, talker_server
 from tests.integration.conftest import World
-from tests.integration.spoken import Heard, Spoken, spoken_world
+from tests.integration.spoken import CHANNEL, Heard, Spoken, spoken_world
 from tests.redis_server import keys_under
 
 FRAMES = 40
@@ -71,6 +72,39 @@ async def test_a_code2wav_that_ends_as_if_that_were_all_is_found_out(world: Worl
         heard = await spoken.heard()
         assert (heard.error, heard.pcm) == (None, WHOLE)
     assert await spoken.pair.metric("duet_speech_retries_total") >= 1
+
+
+@pytest.mark.parametrize("who", ["talker", "code2wav"])
+async def test_all_speeches_of_an_engine_that_dies_go_on(world: World, who: str) -> None:
+    """More of them than the retry budget has for requests that begin."""
+    many = 30
+    await world.engines(channel=CHANNEL)
+    async with AsyncExitStack() as dying:
+        talkers = [await world.enter(talker_server(FakeTalker(frames=FRAMES)))]
+        code2wavs = [await world.enter(code2wav_server(FakeCode2Wav()))]
+        if who == "talker":
+            talkers.append(await dying.enter_async_context(talker_server(FakeTalker(frames=FRAMES))))
+        else:
+            code2wavs.append(await dying.enter_async_context(code2wav_server(FakeCode2Wav())))
+        urls = {"talkers": tuple(t.url for t in talkers), "code2wavs": tuple(c.url for c in code2wavs)}
+        spoken = Spoken(await world.gateway(retry_share=0.0, retry_floor=0, **urls), talkers, code2wavs)
+        for talker in talkers:
+            await talker.let_speak(12)
+        async with AsyncExitStack() as open_:
+            streams = [await open_.enter_async_context(spoken.stream()) for _ in range(many)]
+            for heard, kinds in streams:
+                async for _ in kinds:
+                    if heard.base64:
+                        break
+            await dying.aclose()
+            await talkers[0].let_speak(None)
+            for talker in talkers:
+                await talker.let_speak(None)
+            for heard, kinds in streams:
+                async for _ in kinds:
+                    pass
+                assert (heard.error, heard.pcm) == (None, WHOLE)
+        assert await spoken.pair.metric("duet_speech_retries_total") >= many / 3
 
 
 async def test_resuming_is_told(world: World) -> None:

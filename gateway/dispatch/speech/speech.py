@@ -7,7 +7,8 @@
 
 The Thinker's rows stay with its engines until nobody asked for them for a while, so they can be read a second time.
 A Code2Wav that breaks off cannot say why; asked again it says so by a status, if it was for want of codes. Lost is also
-who is silent for too long (`silence.py`): the Talker, until it has told its last frame; then Code2Wav.
+who is found to be out, and who is silent for too long (`silence.py`): the Talker, until it has told its last frame or
+many since the last sound; then Code2Wav.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from gateway.dispatch.speech.ask import MAX_FRAMES, Ask
 from gateway.dispatch.speech.errors import SpeechFailed, SpeechRefused
 from gateway.dispatch.speech.parts import SpeechParts
 from gateway.dispatch.speech.silence import Silence
-from gateway.dispatch.speech.staff import CODES_GONE, Staff
+from gateway.dispatch.speech.staff import CODES_GONE, ROLES, Staff
 from gateway.dispatch.speech.talk import Talk
-from gateway.dispatch.speech.vocode import Codes, SoundShort, vocode
+from gateway.dispatch.speech.vocode import Codes, Miscounted, Part, vocode
 from gateway.lifecycle import Event
 
 log = logging.getLogger(__name__)
@@ -41,13 +42,18 @@ THE_REQUESTS = frozenset({400, 422})
 
 
 class Speech:
-    """`frames` is how many codec frames were made of the speech, `samples` how many samples were given out."""
+    """`frames` is how many codec frames were made of the speech, where it failed how many of them were heard; `samples`
+    is how many samples were given out."""
 
     def __init__(
         self, parts: SpeechParts, ask: Ask, journal: Journal, model: str, name: str, conditioning: tuple[str, ...]
     ) -> None:
         """`name` is unique to the attempt, `conditioning` are references to its Thinker's streams."""
         self.frames = self.samples = 0
+        self._heard = 0
+        """Frames that have begun to sound."""
+        self._told = 0
+        """Frames that the Talker has told."""
         self._parts = parts
         self._ask = ask
         self._journal = journal
@@ -56,8 +62,8 @@ class Speech:
         self._calls = 0
         self._begun_at = 0
         """The sample from which the latest Code2Wav was asked."""
-        self._short_at: int | None = None
-        """The sample at which a Code2Wav ended that should not have."""
+        self._miscounted_at: int | None = None
+        """The sample at which a Code2Wav ended that should not have, or did not end that should."""
         self._talk: Talk | None = None
         self._staff = Staff(parts, journal, model, ask.speaker)
         self._silence = Silence(parts.deadlines.speech_first, parts.deadlines.speech_idle)
@@ -87,9 +93,11 @@ class Speech:
             while True:
                 try:
                     async with aclosing(self._from_here()) as sound:
-                        async for part in sound:
-                            self.samples += len(part) // SAMPLE_BYTES
-                            yield part
+                        async for pcm, frames in sound:
+                            self.samples += len(pcm) // SAMPLE_BYTES
+                            self._heard = frames
+                            self._silence.sounded()
+                            yield pcm
                     self._staff.succeeded()
                     return
                 except EngineError as error:
@@ -97,10 +105,11 @@ class Speech:
         except NoRoutableEngine as e:
             raise SpeechFailed(f"speech cannot begin: {e.message}") from None
         except SpeechFailed:
+            self.frames = self._heard
             self.close()  # the text may go on for long
             raise
 
-    async def _from_here(self) -> AsyncGenerator[bytes, None]:
+    async def _from_here(self) -> AsyncGenerator[Part, None]:
         """One Talker's and one Code2Wav's part. Raises EngineError, NoRoutableEngine."""
         if not self._staff:
             self.take_engines()
@@ -118,7 +127,7 @@ class Speech:
             self._parts.deadlines.speech,
         )
         async with aclosing(sound):
-            while part := await self._unless_lost(anext(sound, b""), talk):
+            while part := await self._unless_lost(anext(sound, None), talk):
                 yield part
         self.frames = talk.ended.result()
 
@@ -131,36 +140,46 @@ class Speech:
             "speaker": self._ask.speaker,
             **self._ask.sampling,
         }
+        self._told = 0
         self._talk = await Talk.begin(
             self._parts.client, engine, name, body, self._parts.deadlines.speech, self._has_told
         )
         return self._talk
 
     def _has_told(self, frames: int) -> None:
+        self._silence.heard(frames - self._told)
+        self._told = frames
         self.frames = max(self.frames, frames)
-        self._silence.heard()
 
     async def _unless_lost(self, work: Awaitable[T], talk: Talk | None) -> T:
         """What it gives. Raises what the Talker's call ended with, if that comes first: codes that stop would be waited
         for in vain; EngineTimeout where all are silent for too long."""
         task = asyncio.ensure_future(work)
+        roles = ROLES if talk is not None else (Role.TALKER,)
+        outs = {role: asyncio.ensure_future(self._staff.lost(role).wait()) for role in roles}
         try:
             while True:
-                waits: list[asyncio.Future[Any]] = [task]
+                waits: list[asyncio.Future[Any]] = [task, *outs.values()]
                 if talk is not None and not talk.ended.done():
                     waits.append(talk.ended)
                 elif talk is not None:
                     talk.ended.result()
                 if task.done():
                     return task.result()
-                if not await self._silence.until(*waits):
+                gone = [role for role, out in outs.items() if out.done()]
+                for role in gone:
+                    self._silence.is_out(role)
+                    del outs[role]
+                if not gone and not await self._silence.until(*waits):
                     raise self._late()
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            for waited in (task, *outs.values()):
+                waited.cancel()
+            await asyncio.gather(task, *outs.values(), return_exceptions=True)
 
     def _late(self) -> EngineTimeout:
-        role = Role.TALKER if self._talk is None or not self._talk.ended.done() else Role.CODE2WAV
+        made = self._talk is not None and self._talk.ended.done()
+        role = Role.CODE2WAV if made or self._silence.is_code2wavs else Role.TALKER
         engine = self._staff[role].id
         return EngineTimeout(f"engine {engine} was silent for {self._silence.bound:g} s in mid-speech", engine=engine)
 
@@ -175,29 +194,32 @@ class Speech:
         if role is Role.TALKER and self._talk is not None:
             self._talk.close()
             self._talk = None
-            self._silence.starts_anew()
-        engine = self._staff.replace(role, error)
+        self._silence.starts_anew(role)
+        engine = self._staff.replace(role, error, begun=self.frames > 0)
         if engine is None:
             if role is Role.TALKER and error.engine == failed and error.status in THE_REQUESTS:
                 raise SpeechRefused(error.message)
-            raise SpeechFailed(f"speech ended after {self.samples} samples: {error.message}")
+            why = "; the retry budget was used up" if self._staff.denied else ""
+            raise SpeechFailed(f"speech ended after {self.samples} samples: {error.message}{why}")
         log.info("request %s: %s; speech goes on with %s", request, error.message, engine.id)
         self._journal.fire(Event.SPEECH_RESUMED, **self.fields)
 
     def _broke_off(self, error: EngineError) -> bool:
         """In mid-sound, where a connection's end is all that can be told."""
-        return isinstance(error, EngineBroken) and not isinstance(error, SoundShort) and self.samples > self._begun_at
+        return isinstance(error, EngineBroken) and not isinstance(error, Miscounted) and self.samples > self._begun_at
 
     async def _role_of(self, error: EngineError) -> Role:
         """Whose fault it was. A Code2Wav that loses its codes breaks off, maybe before the Talker's own call does;
-        where two end at the same sample, there is no more sound to be had of what the Talker counts."""
+        where two end at the same sample, there is no more sound to be had of what the Talker counts; and where there
+        is no other Code2Wav, another Talker's count is what can be tried."""
         if self._talk is None or error.engine == self._staff[Role.TALKER].id:
             return Role.TALKER
         if isinstance(error, EngineRefused) and error.code in CODES_GONE:
             return Role.TALKER
-        if isinstance(error, SoundShort):
-            again, self._short_at = error.at == self._short_at, error.at
-            return Role.TALKER if again else Role.CODE2WAV
+        if isinstance(error, Miscounted):
+            again, self._miscounted_at = error.at == self._miscounted_at, error.at
+            alone = not self._staff.has_another(Role.CODE2WAV) and self._staff.has_another(Role.TALKER)
+            return Role.TALKER if again or alone else Role.CODE2WAV
         with suppress(EngineError):
             await asyncio.wait({self._talk.ended}, timeout=SAME_FAULT_WITHIN)
             if self._talk.ended.done():

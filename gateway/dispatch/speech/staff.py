@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 from common.engine import Engine, Role
@@ -31,6 +32,8 @@ class Staff:
         self._tried: dict[Role, frozenset[str]] = dict.fromkeys(ROLES, frozenset())
         self._failures: Counter[Role] = Counter()
         self._asked_again: set[str] = set()
+        self.denied = False
+        """Whether there would have been another engine, and the retry budget was used up."""
 
     def __bool__(self) -> bool:
         return bool(self._engines)
@@ -58,15 +61,32 @@ class Staff:
             self._parts.fleet.succeeded(engine.id)
 
     def asks_again(self, role: Role) -> bool:
-        """Whether the same engine may be asked once more before it counts as failed: it may, once."""
+        """Whether the same engine may be asked once more before it counts as failed: once, and where it is there."""
         engine = self._engines[role].id
-        if engine in self._asked_again or self._parts.policy is Policy.FAIL:
+        if engine in self._asked_again or self._parts.policy is Policy.FAIL or not self._takes_requests(engine):
             return False
         self._asked_again.add(engine)
-        return self._may_spend()
+        return True
 
-    def replace(self, role: Role, error: EngineError) -> Engine | None:
-        """Another engine in the place of the one that failed; None if there is to be none, and its place is free."""
+    def has_another(self, role: Role) -> bool:
+        """Whether there is one that was not tried."""
+        try:
+            self._pick(role, self._tried[role] | {self._engines[role].id})
+        except NoRoutableEngine:
+            return False
+        return True
+
+    def lost(self, role: Role) -> asyncio.Event:
+        """Is set once its engine is found to be out, from now on."""
+        return self._parts.fleet.lost(self._engines[role].id)
+
+    def replace(self, role: Role, error: EngineError, *, begun: bool) -> Engine | None:
+        """Another engine in the place of the one that failed; None if there is to be none, and its place is free.
+
+        A speech that has `begun` is not held to the retry budget: what others took upon themselves of it is no new
+        work, it cannot be asked for again from outside, and an engine that dies leaves many of them at once. Its own
+        bound is how often it may change engines.
+        """
         failed = self._engines[role].id
         helps = (may_help(error) or error.code in CODES_GONE) and error.code != THINKER_GONE
         if helps:
@@ -77,7 +97,11 @@ class Staff:
         if not helps or self._parts.policy is Policy.FAIL or self._failures[role] >= self._parts.attempts:
             return None
         engine = self._another(role, error)
-        if engine is None or not self._may_spend():
+        if engine is None:
+            return None
+        if not begun and not self._parts.budget.spend(self._parts.clock.monotonic()):
+            self.denied = True
+            self._parts.metrics.retries_denied.inc()
             return None
         self._enter(role, engine)
         self._parts.metrics.speech_retries.labels(role.value).inc()
@@ -92,8 +116,8 @@ class Staff:
                 continue
         return None
 
-    def _may_spend(self) -> bool:
-        return self._parts.budget.spend(self._parts.clock.monotonic())
+    def _takes_requests(self, engine: str) -> bool:
+        return any(c.engine.id == engine and c.up and c.trusted for c in self._parts.fleet.candidates())
 
     def _pick(self, role: Role, tried: frozenset[str]) -> Engine:
         wish = Wish(role, self._model, tried=tried, voice=self._voice)

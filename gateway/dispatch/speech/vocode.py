@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from math import ceil
+from typing import NamedTuple
 
 import msgspec
 
@@ -47,18 +49,25 @@ class Codes:
         return end
 
 
-class SoundShort(EngineBroken):
-    """It ended at sample `at`, ahead of its end."""
+class Miscounted(EngineBroken):
+    """The sound is not as long as the Talker's frames: it ended at sample `at`, or went on there."""
 
     def __init__(self, message: str, *, engine: str, at: int) -> None:
         super().__init__(message, engine=engine)
         self.at = at
 
 
+class Part(NamedTuple):
+    """s16le, whole samples; `frames` is how many have begun to sound with it."""
+
+    pcm: bytes
+    frames: int
+
+
 async def vocode(
     client: EngineClient, engine: Engine, name: str, codes: Codes, from_sample: int, deadlines: Deadlines
-) -> AsyncGenerator[bytes, None]:
-    """s16le, whole samples, from number `from_sample` on, until the codes' end. Close it to end the call at once.
+) -> AsyncGenerator[Part, None]:
+    """From sample number `from_sample` on, until the codes' end. Close it to end the call at once.
 
     An engine that goes on beyond the sound of all frames is broken, and might for ever; so is one that ends before it.
 
@@ -78,19 +87,21 @@ async def vocode(
             whole = len(pcm) - len(pcm) % SAMPLE_BYTES
             odd = pcm[whole:]
             at += whole // SAMPLE_BYTES
-            if at > codes.end(per_frame, tail, from_sample):
-                raise EngineBroken(
+            end = codes.end(per_frame, tail, from_sample)
+            if at > end:
+                raise Miscounted(
                     f"Code2Wav {engine.id} went on after the sound of {codes.frames} frames; expected its end",
                     engine=engine.id,
+                    at=end,
                 )
             if whole:
-                yield pcm[:whole]
+                yield Part(pcm[:whole], ceil(at / per_frame))
         if odd:
             raise EngineBroken(f"Code2Wav {engine.id} ended in half a sample", engine=engine.id)
         await asyncio.wait({codes.ended})
         end = codes.end(per_frame, tail, from_sample)
         if at != end:
-            raise SoundShort(
+            raise Miscounted(
                 f"Code2Wav {engine.id} ended at sample {at}; expected {end}, the sound of {codes.frames} frames",
                 engine=engine.id,
                 at=at,

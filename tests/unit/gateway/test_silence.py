@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 
-from gateway.dispatch.speech.silence import Silence
+import pytest
+
+from common.engine import Role
+from gateway.dispatch.speech import silence as silence_
+from gateway.dispatch.speech.silence import AHEAD, Silence
 
 SOON, ENOUGH = 0.1, 20.0
 
@@ -49,7 +53,7 @@ async def test_the_first_frame_has_a_bound_of_its_own_and_a_new_talker_too() -> 
     silence.heard()
     assert silence.bound == SOON
     assert await silence.until(never()) is False
-    silence.starts_anew()
+    silence.starts_anew(Role.TALKER)
     assert silence.bound == ENOUGH
 
 
@@ -72,3 +76,50 @@ async def test_while_this_process_stands_still_nobody_is_silent() -> None:
     time.sleep(1.0)  # noqa: ASYNC251 - the whole loop is to stand still
     asyncio.get_running_loop().call_later(SOON, work.set_result, None)
     assert await waiting
+
+
+async def test_a_code2wav_that_makes_nothing_of_many_frames_is_silent() -> None:
+    silence = Silence(ENOUGH, 1.0)
+    silence.text_is_out()
+    waiting = asyncio.ensure_future(silence.until(never()))
+    for _ in range(200):
+        silence.heard(10)
+        if (await asyncio.wait({waiting}, timeout=0.05))[0]:
+            break
+    assert waiting.done(), "the Talker goes on, and nothing is made of it"
+    assert await waiting is False
+    assert silence.is_code2wavs
+
+
+async def test_a_code2wav_may_want_some_frames_for_one_sound() -> None:
+    silence, work = Silence(ENOUGH, SOON), never()
+    silence.text_is_out()
+    waiting = asyncio.ensure_future(silence.until(work))
+    for _ in range(AHEAD):
+        silence.heard()
+        await asyncio.sleep(SOON / 10)
+        assert not silence.is_code2wavs
+    work.set_result(None)
+    assert await waiting
+
+
+@pytest.mark.parametrize("role", [Role.TALKER, Role.CODE2WAV])
+async def test_who_is_out_has_less_time(role: Role, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(silence_, "OUT_FOR", SOON)
+    silence = Silence(ENOUGH, ENOUGH)
+    silence.text_is_out()
+    silence.is_out(role)
+    assert await silence.until(never()) is False
+    assert silence.is_code2wavs is (role is Role.CODE2WAV)
+
+
+async def test_who_is_out_and_heard_all_the_same_has_its_time_again() -> None:
+    silence = Silence(60.0, 60.0)
+    for role, word in ((Role.TALKER, silence.heard), (Role.CODE2WAV, silence.sounded)):
+        silence.is_out(role)
+        assert silence.bound < 60.0
+        word()
+        assert silence.bound == 60.0
+        silence.is_out(role)
+        silence.starts_anew(role)
+        assert silence.bound == 60.0

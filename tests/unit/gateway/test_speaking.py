@@ -285,12 +285,16 @@ async def test_a_talker_whose_codes_are_nowhere_is_broken_and_another_is_asked(c
     assert made.count("duet_speech_retries_total", after="talker") == 1
 
 
-async def test_frames_that_were_made_count_though_the_speech_failed() -> None:
-    made = rig()
-    made.client.on("/v1/speech", reply=talked({"type": "frames", "frames": 2}, CUT))
-    made.client.on("/v1/code2wav", reply=sounded(asyncio.Event()))
+async def test_of_a_speech_that_failed_the_frames_count_that_were_heard() -> None:
+    made, heard_two = rig(), asyncio.Event()
+    made.client.on("/v1/speech", reply=talked({"type": "frames", "frames": 3}, heard_two, CUT))
+    made.client.on("/v1/code2wav", reply=sounded(PCM[: 2 * PER_FRAME + 2], asyncio.Event()))
     made.client.on(leg="decode", reply=text(chunk({"content": "hi"}), {"choices": [], "usage": USAGE}))
-    sink = await ask(made, stream_options={"include_usage": True})
+    sink = KeptSink()
+    asked = asyncio.ensure_future(ask(made, sink=sink, stream_options={"include_usage": True}))
+    await until(lambda: b'"data"' in sink.body)
+    heard_two.set()
+    await asked
     assert b'"audio_tokens":2' in sink.body
     assert b'"code":"speech_failed"' in sink.body
 
