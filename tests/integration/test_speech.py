@@ -251,6 +251,8 @@ async def test_an_unsplit_answer_is_spoken_too(world: World) -> None:
         ({"modalities": ["text"]}, "audio"),
         ({"n": 2}, "n"),
         ({"use_beam_search": True}, "use_beam_search"),
+        ({"stop": "END"}, "stop"),
+        ({"stop": ["END"]}, "stop"),
         ({"vllm_xargs": [1]}, "vllm_xargs"),
     ],
 )
@@ -259,6 +261,11 @@ async def test_what_cannot_be_spoken_is_refused(spoken: Spoken, fields: dict[str
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param), reply.text
     assert spoken.talkers[0].asked == []
     assert spoken.pair.prefill.calls == []
+
+
+@pytest.mark.parametrize("fields", [{"stop": []}, {"stop": None}, {"stop_token_ids": [0]}])
+async def test_what_ends_no_answer_in_mid_text_can_be_spoken(spoken: Spoken, fields: dict[str, Any]) -> None:
+    assert (await spoken.asked(**fields)).status_code == 200
 
 
 async def test_a_gateway_without_talkers_refuses_sound(pair: Pair) -> None:

@@ -129,6 +129,12 @@ def _expect_what_is_read(request: ClientRequest) -> None:
             f"messages has {', '.join(sorted(sights))}; expected text and sound only with modalities text and audio",
             param="messages",
         )
+    if request.given("stop") and msgspec.json.decode(request.fields["stop"]) != []:
+        raise AudioUnsupported(  # it is found in the text, once tokens behind it have been made, and told to the Talker
+            "stop is given; expected none with modalities text and audio: stop_token_ids end an answer where it is "
+            "spoken",
+            param="stop",
+        )
     name = "add_generation_prompt"
     if request.given(name) and not request.has(name):
         raise AudioUnsupported(f"{name} is false; expected true with modalities text and audio", param=name)
