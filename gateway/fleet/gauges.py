@@ -26,8 +26,11 @@ FRESH = 1.0
 WITHIN = 1.0
 """Seconds that an engine has to answer: whoever looks at all of them does not wait for one."""
 
+USAGE, RUNNING, WAITING = "vllm:kv_cache_usage_perc", "vllm:num_requests_running", "vllm:num_requests_waiting"
+SPOKEN = "duet_code2wav_running"
+"""A Code2Wav's."""
 _SERIES = re.compile(
-    rb"^vllm:(kv_cache_usage_perc|num_requests_running|num_requests_waiting)(?:\{[^}\n]*\})? ([^\s]+)", re.MULTILINE
+    rf"^({'|'.join((USAGE, RUNNING, WAITING, SPOKEN))})(?:\{{[^}}\n]*\}})? ([^\s]+)".encode(), re.MULTILINE
 )
 
 
@@ -77,15 +80,13 @@ class Looker:
     async def _ask(self, member: Member) -> Gauges:
         usage = await self._usage(member.engine)
         return Gauges(
-            kv_usage=max(usage["kv_cache_usage_perc"], default=None),
-            running=_total(usage["num_requests_running"]),
-            waiting=_total(usage["num_requests_waiting"]),
+            kv_usage=max(usage[USAGE], default=None),
+            running=_total([*usage[RUNNING], *usage[SPOKEN]]),
+            waiting=_total(usage[WAITING]),
         )
 
     async def _usage(self, engine: Engine) -> Mapping[str, list[float]]:
-        found: dict[str, list[float]] = {
-            name: [] for name in ("kv_cache_usage_perc", "num_requests_running", "num_requests_waiting")
-        }
+        found: dict[str, list[float]] = {name: [] for name in (USAGE, RUNNING, WAITING, SPOKEN)}
         try:
             reply = await self._client.get(engine, METRICS, timeout=WITHIN)
         except EngineError:

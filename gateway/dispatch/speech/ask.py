@@ -101,8 +101,21 @@ def _read(request: ClientRequest) -> _Audio:
         words, at, path = said.rpartition(_AT)
         if not at:
             words, path = said, ""
-        param = ".".join(part for part in ("audio", path.removesuffix("`").removeprefix(".")) if part)
-        raise BadRequest(f"{param}: {words:.{_SHOWN}}", param=param) from None
+        names = [name for name in path.removesuffix("`").split(".") if name]
+        param = ".".join(("audio", *names))
+        raise BadRequest(f"{param} is {_seen(request, names):.{_SHOWN}}: {words:.{_SHOWN}}", param=param) from None
+
+
+def _seen(request: ClientRequest, names: Sequence[str]) -> str:
+    """What stands there in the client's own words, compact JSON; all of `audio` where that is no JSON."""
+    text = bytes(request.fields["audio"])
+    try:
+        found = msgspec.json.decode(text)
+        for name in names:
+            found = found[name]
+        return msgspec.json.encode(found).decode()
+    except (msgspec.DecodeError, KeyError, TypeError, RecursionError):
+        return text.decode("utf-8", "replace")
 
 
 def _speaker(voice: str, speakers: Sequence[str]) -> str:

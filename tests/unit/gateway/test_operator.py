@@ -337,6 +337,15 @@ async def test_what_engines_tell_is_asked_once_a_second_and_only_of_those_that_a
     assert [call.path for _, call in rig.client.calls].count("/metrics") == 2
 
 
+async def test_a_code2wav_tells_how_many_it_speaks_for() -> None:
+    rig = Rig(P, D)
+    told = Script([b"duet_code2wav_running 3.0\nduet_code2wav_running_created 1.7e9\n"])
+    rig.client.on("/metrics", engine=P.id, reply=told)
+    rig.fleet.members[P.id].up = True
+    (seen, _) = (await rig.looker.look(rig.fleet.members.values())).values()
+    assert (seen.kv_usage, seen.running, seen.waiting) == (None, 3, None)
+
+
 async def test_an_engine_that_tells_nothing_of_itself_is_shown_all_the_same() -> None:
     rig = Rig()
     rig.client.on("/metrics", engine=P.id, reply=EngineUnreachable("gone", engine=P.id))

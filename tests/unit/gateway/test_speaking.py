@@ -660,3 +660,20 @@ def test_of_a_field_that_nobody_knows_little_is_repeated() -> None:
     with pytest.raises(BadRequest, match="unknown field") as refused:
         Ask.of(parse(CHAT, json.dumps(body).encode()), ("ethan",))
     assert len(str(refused.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("sampling", "said"),
+    [
+        ({"max_frames": 99_999}, "audio.sampling.max_frames is 99999: Expected `int` <= 4095"),
+        ({"max_frame": 9}, 'audio.sampling is {"max_frame":9}: Object contains unknown field `max_frame`'),
+        ({"residual": {"top_p": "a"}}, 'audio.sampling.residual.top_p is "a": Expected `float`, got `str`'),
+        ([1], "audio.sampling is [1]: Expected `object | null`, got `array`"),
+    ],
+)
+def test_what_is_wrong_with_the_sampling_is_said_with_what_was_seen(sampling: Any, said: str) -> None:
+    audio = {"voice": "ethan", "format": "wav", "sampling": sampling}
+    body = {"model": "m", "messages": [], "modalities": ["text", "audio"], "audio": audio}
+    with pytest.raises(BadRequest) as refused:
+        Ask.of(parse(CHAT, json.dumps(body).encode()), ("ethan",))
+    assert str(refused.value) == said
