@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.errors import complain, told
 from cli.files import expect_writable, write_whole
 from cli.http import URL, Refused, calling, expect_ok
-from cli.speech import Heard
+from cli.speech import Heard, expect_spoken, expect_wav
 
 if TYPE_CHECKING:
     import httpx
 
 SILENT_FOR = 600.0
 """Seconds: a big prompt on a small machine takes its time until the first word."""
+MAX_SEED = 2**63 - 1
+"""As the gateway has it for a Talker. Below 0 a text's seed is the engine's to read: to vLLM -1 is none."""
+VOICE = "ethan"
 
 
 def say(
@@ -28,29 +32,64 @@ def say(
     api_key: Annotated[str | None, typer.Option(envvar="DUET_API_KEY", help="A client's key.")] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer in tokens.")] = 256,
     temperature: Annotated[float | None, typer.Option(min=0, help="0 for the likeliest answer.")] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE.wav", help="Have the answer spoken, into this file.")
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=MAX_SEED, help="The same seed is the same answer, and the same sound.")
     ] = None,
-    voice: Annotated[str, typer.Option(help="Who speaks, with -o.")] = "ethan",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE.wav", help="Have the answer spoken, into this file; 16 bit WAV."),
+    ] = None,
+    voice: Annotated[str | None, typer.Option(help=f"Who speaks, with -o [{VOICE}].")] = None,
     max_frames: Annotated[
-        int | None, typer.Option(min=1, help="Longest speech in frames of 80 ms [the Talker's].")
+        int | None, typer.Option(min=1, help="Longest speech in frames of 80 ms, with -o [the Talker's].")
     ] = None,
 ) -> None:
     """Say something and stream the answer to the terminal."""
+    with told():
+        if out is not None:
+            expect_wav(out)
+        else:
+            expect_spoken({"--voice": voice, "--max-frames": max_frames})
     with calling(url, api_key, silent_for=SILENT_FOR) as client:
         if out is not None:
             expect_writable(out)  # before anything is asked for that would then be lost
-        body = request(text, model or first_model(client), system, max_tokens, temperature)
+        body = request(
+            text, model or first_model(client), system, max_tokens, {"temperature": temperature, "seed": seed}
+        )
         if out is None:
             show(text_of(deltas(client, body)))
-            return
-        heard = Heard()
-        show(heard.text(deltas(client, body | spoken(voice, max_frames))))
+        else:
+            hear(client, body | spoken(VOICE if voice is None else voice, max_frames), out)
+
+
+def hear(client: httpx.Client, body: dict[str, Any], out: Path) -> None:
+    """Whatever ends the answer early, Ctrl-C too, what was heard of it is kept. Raises Refused as `deltas` and
+    `write_whole` do, and if nothing was said."""
+    heard = Heard()
+    try:
+        show(heard.text(deltas(client, body)))
+    except BaseException:
+        if heard.pcm:
+            keep(heard, out)
+        raise
+    write_whole(out, heard.wav())
+    typer.echo(heard.report(out), err=True)
+
+
+def keep(heard: Heard, out: Path) -> None:
+    """A part of an answer. Raises nothing where it cannot: what ended the answer is still to be told."""
+    try:
         write_whole(out, heard.wav())
-        typer.echo(heard.report(out), err=True)
+    except Refused as e:
+        complain(str(e))
+    else:
+        typer.echo(f"{heard.seconds:.2f} s of sound, not all of it, in {out}", err=True)
 
 
-def request(text: str, model: str, system: str | None, max_tokens: int, temperature: float | None) -> dict[str, Any]:
+def request(
+    text: str, model: str, system: str | None, max_tokens: int, sampling: dict[str, float | None]
+) -> dict[str, Any]:
+    """`sampling` are fields of the request; one that is None is left to the engine."""
     messages = [{"role": "system", "content": system}] if system is not None else []
     body: dict[str, Any] = {
         "model": model,
@@ -58,7 +97,7 @@ def request(text: str, model: str, system: str | None, max_tokens: int, temperat
         "max_tokens": max_tokens,
         "stream": True,
     }
-    return body if temperature is None else body | {"temperature": temperature}
+    return body | {name: value for name, value in sampling.items() if value is not None}
 
 
 def spoken(voice: str, max_frames: int | None) -> dict[str, Any]:

@@ -6,27 +6,46 @@ import base64
 import io
 import time
 import wave
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cli.http import Refused
+from common.errors import ConfigurationError
 
 SAMPLE_RATE = 24_000
 """Hz of streamed speech: s16le, mono, as OpenAI's."""
 SAMPLE_BYTES = 2
 
 
+def expect_wav(path: Path) -> None:
+    """Raises ConfigurationError for a name that promises another format than the one that is written."""
+    if path.suffix.lower() not in ("", ".wav"):
+        raise ConfigurationError(f"-o {str(path)!r}: expected a name that ends in .wav, or has no ending")
+
+
+def expect_spoken(flags: Mapping[str, object]) -> None:
+    """Flags of speech, None for what was not given. Raises ConfigurationError for one: there is nothing to speak."""
+    for name, value in flags.items():
+        if value is not None:
+            raise ConfigurationError(f"{name} {value}: expected with -o FILE.wav, else nothing is spoken")
+
+
 @dataclass(slots=True)
 class Heard:
-    """One answer that is spoken. Times are seconds since it was asked, None for what never came."""
+    """One answer that is spoken. Times are seconds since it was asked, None for what never came.
+
+    `gaps` are the seconds for which sound was wanting, had it been played from the first piece on as it came; as long a
+    wait before the first piece would have bridged them all.
+    """
 
     clock: Callable[[], float] = time.monotonic
     pcm: bytearray = field(default_factory=bytearray)
     first_text: float | None = None
     first_sound: float | None = None
-    ended: float = 0.0
+    last_sound: float = 0.0
+    gaps: float = 0.0
     _asked: float = 0.0
 
     def __post_init__(self) -> None:
@@ -40,9 +59,7 @@ class Heard:
                 self.first_text = self._now() if self.first_text is None else self.first_text
                 yield piece
             if data := audio.get("data"):
-                self.first_sound = self._now() if self.first_sound is None else self.first_sound
-                self.pcm += base64.b64decode(data)
-        self.ended = self._now()
+                self._hear(base64.b64decode(data))
 
     @property
     def seconds(self) -> float:
@@ -62,11 +79,21 @@ class Heard:
         return held.getvalue()
 
     def report(self, path: Path) -> str:
-        """One line. The real-time factor is how long it took by how long it sounds: below 1 it can be played as it
-        comes."""
+        """One line. The real-time factor is the time from the ask to the last piece of sound, divided by how long it
+        all sounds. A short sound has a high one for the wait before it alone; `gaps` say if it could be played as it
+        came."""
         began = f"first text {_ms(self.first_text)}, first sound {_ms(self.first_sound)}"
-        factor = self.ended / self.seconds
-        return f"{began}, {self.seconds:.2f} s of speech in {self.ended:.2f} s (real-time factor {factor:.2f}): {path}"
+        took = f"{self.seconds:.2f} s of speech in {self.last_sound:.2f} s"
+        gaps = f"{_ms(self.gaps)} of gaps" if round(self.gaps * 1000) else "no gap"
+        factor = f"real-time factor {self.last_sound / self.seconds:.2f}"
+        return f"{began}, {took} ({factor}), {gaps} if played as it comes: {path}"
+
+    def _hear(self, pcm: bytes) -> None:
+        now = self._now()
+        self.first_sound = now if self.first_sound is None else self.first_sound
+        self.last_sound = now
+        self.gaps = max(self.gaps, now - self.first_sound - self.seconds)
+        self.pcm += pcm
 
     def _now(self) -> float:
         return self.clock() - self._asked
