@@ -1,8 +1,8 @@
 """Whole audio in each format: WAV and PCM with nothing but Python, the rest by PyAV, which brings FFmpeg's encoders.
 
 WAV, FLAC and PCM hold the very samples; MP3, AAC and Opus do not, and may begin some milliseconds later, as such
-formats do. Nor can they hold none, which is no file to a player. A minute takes a good part of a second to encode: call
-this in a thread.
+formats do. Nor can they hold none, which is no file to a player. A minute may take some seconds to encode (AAC: 1.6 s
+where the core is otherwise idle): call this in a thread, and not in the event loop's own.
 """
 
 from __future__ import annotations

@@ -2,16 +2,16 @@
 
 `fire` decides a transition by the table at once and returns; a task writes what has gathered, one round trip for
 all of it. A split request costs three: admission with `prefill_sent`; `prefill_done` with `decode_sent`; the end. Each
-further attempt costs one or two more.
+further attempt costs one or two more; a speech that ends before its text, one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from itertools import chain, repeat
-from typing import Any
+from typing import Any, TypeVar
 
 from common.clock import Clock
 from common.errors import DuetError, StoreUnavailable
@@ -22,6 +22,7 @@ from gateway.store.port import Applied, Load, Outcome, Store, Transition
 from gateway.telemetry import Metrics
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 RETRY_DELAYS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Seconds between tries of a write while the store is away; the last one is repeated until it is back. What waits is
@@ -60,6 +61,7 @@ class Journal:
         self._freed: list[Load] = []
         self._entered: list[Load] = []
         self._writer: asyncio.Task[None] | None = None
+        self._others: set[asyncio.Task[Any]] = set()
         self._abandoned = False
 
     @property
@@ -95,9 +97,12 @@ class Journal:
         self._entered.append(load)
 
     def leave(self, engine: str) -> None:
-        """Gives such a place back, with the next transition. Safe to call again."""
+        """Gives such a place back; where no transition comes in the same step of the loop, by a round trip of its own:
+        the next one may be far. Safe to call again."""
         if load := self._beside.pop(engine, None):
             self._give_back(load)
+        if self._freed:
+            self._write_soon()
 
     def begin_again(self, route: Route, loads: Mapping[Effect, Load]) -> Sequence[Effect]:
         """`retried`, and the places of the next attempt in place of those of the last one. Returns as `fire` does."""
@@ -120,10 +125,20 @@ class Journal:
         self._abandoned = True
         self.fire(event)
 
+    def beside(self, write: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begins another write of this request's, that has its own bound and nothing to do with its transitions. It is
+        not the caller's to end: `flush` waits for it too."""
+        task = asyncio.create_task(write)
+        self._others.add(task)
+        task.add_done_callback(self._others.discard)
+        return task
+
     async def flush(self) -> None:
         """Waits until everything fired so far is written, however long the store is away."""
         while self._writer is not None and not self._writer.done():
             await asyncio.shield(self._writer)
+        if self._others:
+            await asyncio.wait(set(self._others))
 
     def _step(self, event: Event, fields: Mapping[str, Any]) -> tuple[Transition, Sequence[Effect]]:
         to, effects = step(self.state, event)
@@ -161,11 +176,11 @@ class Journal:
 
     async def _write(self) -> None:
         await asyncio.sleep(0)  # what is fired in the same step of the loop goes in the same round trip
-        while self._pending:
+        while self._pending or self._freed:
             batch, self._pending = self._pending, []
             freed, self._freed = self._freed, []
             entered, self._entered = self._entered, []
-            ended = batch[-1].to not in LIVE
+            ended = bool(batch) and batch[-1].to not in LIVE
             self._look_at(await self._apply(batch, freed, entered, self.record.owner if ended else None))
 
     async def _apply(

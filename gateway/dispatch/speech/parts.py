@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 from common.clock import Clock
 from common.ids import IdSource
@@ -19,7 +21,8 @@ from gateway.transport.port import EngineClient
 @dataclass(frozen=True, slots=True)
 class SpeechParts:
     """`audio_ttl` and `load_ttl` in seconds; `attempts` bounds the Talkers and the Code2Wavs of one speech, each;
-    `recalled_most` in bytes: of what all references of one request to earlier answers stand for."""
+    `recalled_most` in bytes: of what all references of one request to earlier answers stand for. `encoders` are for
+    that alone: in the event loop's own threads names are resolved. They end with the parts."""
 
     client: EngineClient
     fleet: Fleet
@@ -35,3 +38,4 @@ class SpeechParts:
     audio_ttl: float
     load_ttl: float
     recalled_most: int
+    encoders: Executor = field(default_factory=lambda: ThreadPoolExecutor(os.cpu_count(), "encoding"))

@@ -22,6 +22,9 @@ from gateway.lifecycle import Event
 from gateway.transport.port import ReplyStream
 from gateway.wire import ClientRequest
 
+KEPT_WITHIN = 0.5
+"""Seconds behind text and sound in which the transcript may still be on its way to the store."""
+
 
 class Speaking(ABC):
     """An async context: the speech is asked for as it is entered, whatever is open of it ends as it is left.
@@ -42,6 +45,9 @@ class Speaking(ABC):
         self._hearing: asyncio.Task[None] | None = None
         self._hushed = False
         self._settled = False
+        self._kept: asyncio.Task[bool] | None = None
+        self._kept_from = 0.0
+        self._forgotten = False
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -106,12 +112,32 @@ class Speaking(ABC):
             self._journal.fire(Event.SPEECH_FAILED, error=described(failed))
         return failed
 
-    async def _keep(self, transcript: str) -> int:
-        """Until when later messages may refer to the answer, in epoch seconds: until now, if it could not be kept."""
-        now = self._parts.clock.now()
+    def _keep(self, transcript: str) -> None:
+        """Begins to write what later messages may refer to, beside all that is still to come. It is seen through
+        whatever becomes of the answer: of one that fails the client may know the id, or else nobody does."""
+        self._kept_from = self._parts.clock.now()
+        self._kept = self._journal.beside(self._write(transcript))
+
+    async def _write(self, transcript: str) -> bool:
         try:
             await self._parts.store.keep_transcript(self._audio_id, transcript, self._parts.audio_ttl)
         except StoreUnavailable:
-            self._parts.metrics.store_errors.labels("keep").inc()
-            return int(now)
-        return int(now + self._parts.audio_ttl)
+            if not self._forgotten:
+                self._forget()
+            return False
+        return True
+
+    async def _kept_until(self) -> int:
+        """Until when later messages may refer to the answer, in epoch seconds: until now, if it could not be kept, or
+        is not yet. An answer that is there waits for no store."""
+        assert self._kept is not None
+        await asyncio.wait({self._kept}, timeout=KEPT_WITHIN)
+        if not self._kept.done():
+            self._forget()
+        elif self._kept.result():
+            return int(self._kept_from + self._parts.audio_ttl)
+        return int(self._parts.clock.now())
+
+    def _forget(self) -> None:
+        self._forgotten = True
+        self._parts.metrics.store_errors.labels("keep").inc()

@@ -35,10 +35,12 @@ class Streamed(Speaking):
         self._speech.text_is_out()
         await self.write(ending.tail)
         self._opened.set()
+        if self._stream.opened or not self._hushed:
+            self._keep(self._stream.transcript)
         failed = await self._settle()
         expires_at = None
         if self._stream.opened or not (failed or self._hushed):
-            expires_at = await self._keep(self._stream.transcript)
+            expires_at = await self._kept_until()
         frames = self._speech.frames if self._sounded or not self._hushed else 0
         tail = self._stream.end(frames, expires_at=expires_at, error=failed)
         if failed is not None:

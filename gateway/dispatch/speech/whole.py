@@ -30,14 +30,16 @@ class Whole(Speaking):
         told = said(engine.id, answer.body)
         if told.calls_tools:
             await self._hush()
+        else:
+            self._keep(told.text)
         failed = await self._settle()
         if failed is not None:
             raise failed
         body, usage = answer.body, answer.usage
         if not told.calls_tools:
-            sound = await asyncio.to_thread(encode, bytes(self._pcm), self._ask.format)
-            expires_at = await self._keep(told.text)
-            audio = Audio(self._audio_id, sound, told.text, expires_at, self._speech.frames)
+            encoders, pcm, kind = self._parts.encoders, bytes(self._pcm), self._ask.format
+            sound = await asyncio.get_running_loop().run_in_executor(encoders, encode, pcm, kind)
+            audio = Audio(self._audio_id, sound, told.text, await self._kept_until(), self._speech.frames)
             body, usage = with_audio(body, usage, audio)
         started()
         await self._sink.start(200, (*JSON, (b"content-length", str(len(body)).encode())))
