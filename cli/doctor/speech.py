@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from cli.doctor.ask import EngineLook
 from cli.doctor.finding import Check, Finding, fault, ok
 from common.engine import Role
+from gateway.fleet.identity import channel_of, identity_of
+from gateway.transport.port import Reply
 
 SILENT = "the gateway leaves it out; without another one of its role every request for sound is refused"
 ROLES = (Role.TALKER, Role.CODE2WAV)
@@ -60,15 +64,24 @@ def _path(stages: Sequence[EngineLook], thinkers: Sequence[EngineLook]) -> list[
     deaf = [
         fault(
             Check.SPEECH_CHANNEL,
-            "it tells no Talker what it computes",
+            why_deaf,
             why="a request for sound is sent to Thinkers that do, and is answered with 503 if there are none",
             do="start it with `duet engine thinker --channel auto`",
             about=f"{thinker.engine.role.value} {thinker.engine.id}",
         )
         for thinker in thinkers
-        if set(spoken) & set(thinker.models) and thinker.told("channel") is None
+        if set(spoken) & set(thinker.models) and (why_deaf := _unheard(thinker)) is not None
     ]
     return deaf or [ok(Check.SPEECH, f"{_listed(spoken)} can be spoken")]
+
+
+def _unheard(thinker: EngineLook) -> str | None:
+    """Why no Talker hears it, as the gateway finds; None if one does."""
+    try:
+        told = identity_of(Reply(200, {}, msgspec.json.encode(thinker.identity or {})))
+        return None if channel_of(told) is not None else "it tells no Talker what it computes"
+    except ValueError as e:
+        return str(e)
 
 
 def _voices(found: EngineLook) -> list[str]:

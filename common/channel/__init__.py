@@ -18,6 +18,7 @@ gives up on a producer that does not answer.
 | `wire.py` | the messages, to and from ZeroMQ parts |
 | `claim.py` | whose an `ipc` endpoint is |
 | `consumers.py` | who pulls what from a producer: bounded; pure |
+| `hosts.py` | whether a host is reached by IPv4 or IPv6 |
 | `sockets.py` | both ends' ZeroMQ sockets, with their bounds |
 | `publisher.py`, `pull.py` | both ends |
 | `errors.py` | what can go wrong |

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from socket import getaddrinfo
 from types import TracebackType
 from typing import Any
 
@@ -17,6 +18,7 @@ import zmq.asyncio
 
 from common.channel.errors import ChannelError, ProducerLost, PullerClosed, StreamFailed
 from common.channel.frame import Frame
+from common.channel.hosts import Resolve, by_ipv6_within
 from common.channel.reference import Reference
 from common.channel.sockets import CONSUMER_LINGER_MS, connected, say
 from common.channel.streams import WHOLE, End
@@ -31,12 +33,21 @@ MAX_SOCKETS = 65_535
 
 class Puller:
     """Pulls streams, in one event loop. `beat` and `lost_after` in seconds: how long it hears nothing before it asks
-    again, and how long it goes on asking a producer that does not answer, once at least."""
+    again, and how long it goes on asking a producer that does not answer, once at least. `resolve` finds the addresses
+    of a producer that is known by a name, in a thread and within a beat."""
 
-    def __init__(self, *, beat: float = 1.0, lost_after: float = 10.0, window: int = WINDOW) -> None:
+    def __init__(
+        self,
+        *,
+        beat: float = 1.0,
+        lost_after: float = 10.0,
+        window: int = WINDOW,
+        resolve: Resolve = getaddrinfo,
+    ) -> None:
         self._beat = beat
         self._patience = max(2, round(lost_after / beat))
         self._window = min(window, MOST_CREDIT)
+        self._resolve = resolve
         self._context = zmq.asyncio.Context()
         self._context.max_sockets = MAX_SOCKETS
         self._open: set[_Pull] = set()
@@ -61,7 +72,7 @@ class Puller:
         """Frames from index `start` on. Ends when the stream is whole; raises StreamFailed if it is not, ProducerLost
         if nobody answers, PullerClosed, ChannelError for answers that do not bring what was asked for. Close the
         generator (`aclosing`) to stop early: the producer is then told."""
-        pull = _Pull(self._connected(reference), reference, start, self._window)
+        pull = _Pull(await self._connected(reference), reference, start, self._window)
         self._open.add(pull)
         silent = 0
         try:
@@ -85,16 +96,17 @@ class Puller:
 
     async def release(self, reference: Reference) -> None:
         """Tells the producer that nobody will pull this stream again. If that is lost, its TTL does the same later."""
-        socket = self._connected(reference)
+        dealer = await self._connected(reference)
         try:
-            say(socket, Drop(reference.key, release=True))
+            say(dealer, Drop(reference.key, release=True))
         finally:
-            socket.close(CONSUMER_LINGER_MS)
+            dealer.close(CONSUMER_LINGER_MS)
 
-    def _connected(self, reference: Reference) -> zmq.asyncio.Socket:
+    async def _connected(self, reference: Reference) -> zmq.asyncio.Socket:
+        ipv6 = await by_ipv6_within(self._beat, reference.endpoint, self._resolve)
         if self._closed:
             raise _closed(reference)
-        return connected(self._context, reference)
+        return connected(self._context, reference, ipv6=ipv6)
 
 
 class _Pull:

@@ -15,6 +15,7 @@ PREFIX = "duet+"
 MAX_IPC_PATH = 100
 """Bytes. A unix socket's address has room for 107 at most, on macOS for 103."""
 
+MAX_PORT = 65_535
 MAX_NAME = 1024
 """Bytes of a request's or a stage's name, so that no stranger makes a producer keep long ones."""
 
@@ -51,17 +52,22 @@ class Reference:
     @classmethod
     def within(cls, channel: str, key: Key) -> Reference:
         """One stream of the producer whose address is `channel`. Raises ChannelError if that is none."""
-        return cls.parse(f"{channel}?{_query(key)}")
+        reference = cls.parse(f"{channel}?{_query(key)}")
+        if reference.key != key:
+            raise ChannelError(f"channel address {channel!r:.200}: expected duet+ipc:///path or duet+tcp://host:port")
+        return reference
 
     @classmethod
     def parse(cls, text: str) -> Reference:
         """Raises ChannelError unless it is exactly what `str` of a reference gives."""
         try:
+            text.encode()
             parts = urlsplit(text)
-            query = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True))
+            told = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True)
         except ValueError as e:
             raise _unreadable(text, str(e)) from None
-        if set(query) != {"request", "stage"} or not all(query.values()):
+        query = dict(told)
+        if set(query) != {"request", "stage"} or len(told) > len(query) or not all(query.values()):
             raise _unreadable(text, "its query must have request and stage, and nothing else")
         scheme = parts.scheme.removeprefix(PREFIX)
         reference = cls(f"{scheme}://{unquote(parts.netloc + parts.path)}", Key.read(query["request"], query["stage"]))
@@ -82,11 +88,12 @@ def check_endpoint(endpoint: str) -> None:
     scheme, _, address = endpoint.partition("://")
     if scheme == "ipc" and address.startswith("/"):
         if len(address.encode()) > MAX_IPC_PATH:
-            raise ChannelError(f"channel endpoint {endpoint!r}: its path is longer than {MAX_IPC_PATH} bytes")
+            raise ChannelError(f"channel endpoint {endpoint!r:.200}: its path is longer than {MAX_IPC_PATH} bytes")
         return
     host, _, port = address.rpartition(":")
-    if scheme != "tcp" or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ChannelError(f"channel endpoint {endpoint!r}: expected ipc:///path or tcp://host:port")
+    is_port = port.isascii() and port.isdecimal() and len(port) <= len(str(MAX_PORT)) and 0 < int(port) <= MAX_PORT
+    if scheme != "tcp" or not host or not is_port:
+        raise ChannelError(f"channel endpoint {endpoint!r:.200}: expected ipc:///path or tcp://host:port")
 
 
 def _query(key: Key) -> str:
@@ -94,4 +101,4 @@ def _query(key: Key) -> str:
 
 
 def _unreadable(text: str, why: str) -> ChannelError:
-    return ChannelError(f"channel reference {text!r}: {why}")
+    return ChannelError(f"channel reference {text!r:.200}: {why:.200}")

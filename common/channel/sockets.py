@@ -8,6 +8,7 @@ import zmq
 import zmq.asyncio
 
 from common.channel.errors import ChannelError
+from common.channel.hosts import by_ipv6
 from common.channel.reference import Reference
 from common.channel.wire import MAX_ASKED, MAX_TOLD, MOST_CREDIT, Message, to_parts
 
@@ -18,13 +19,14 @@ SENT_AHEAD = 2 * MOST_CREDIT
 
 
 def bound(endpoint: str) -> tuple[zmq.Context[zmq.Socket[bytes]], zmq.Socket[bytes]]:
-    """A producer's. Raises ChannelError."""
+    """A producer's; at `tcp://[::]:port` it is reached by IPv4 too. Raises ChannelError."""
     context = zmq.Context()
     try:
         router = context.socket(zmq.ROUTER)
         router.linger = PRODUCER_LINGER_MS
         router.maxmsgsize = MAX_ASKED
         router.sndhwm = SENT_AHEAD
+        router.ipv6 = by_ipv6(endpoint)
         router.bind(endpoint)
     except zmq.ZMQError as e:
         context.destroy(0)
@@ -32,14 +34,15 @@ def bound(endpoint: str) -> tuple[zmq.Context[zmq.Socket[bytes]], zmq.Socket[byt
     return context, router
 
 
-def connected(context: zmq.asyncio.Context, reference: Reference) -> zmq.asyncio.Socket:
-    """A consumer's. Raises ChannelError; a producer that is not there is no error."""
+def connected(context: zmq.asyncio.Context, reference: Reference, *, ipv6: bool) -> zmq.asyncio.Socket:
+    """A consumer's; `ipv6` as of `hosts`. Raises ChannelError; a producer that is not there is no error."""
     try:
         dealer = context.socket(zmq.DEALER)
     except zmq.ZMQError as e:
         raise ChannelError(f"{reference}: {e}") from e
     dealer.linger = CONSUMER_LINGER_MS
     dealer.maxmsgsize = MAX_TOLD
+    dealer.ipv6 = ipv6
     try:
         dealer.connect(reference.endpoint)
     except zmq.ZMQError as e:

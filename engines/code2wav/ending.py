@@ -15,14 +15,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
 from typing import Any
 
-from starlette.responses import JSONResponse, StreamingResponse
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from common.errors import DuetError
-from engines.answering import error_of
+from engines.answering import Streamed, error_of
 from engines.code2wav.errors import ServerEnds
 
 log = logging.getLogger(__name__)
@@ -65,16 +64,11 @@ class Calls:
             self._running.discard(task)
 
 
-class Sound(StreamingResponse):
-    """`head`, then `rest`, which is closed with it even where a client left before a byte was sent."""
+class Sound(Streamed):
+    """`head`, then `rest`."""
 
     def __init__(self, head: bytes, rest: AsyncGenerator[bytes, None], headers: Mapping[str, str]) -> None:
-        super().__init__(_joined(head, rest), headers=headers, media_type="audio/pcm")
-        self._rest = rest
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with aclosing(self._rest):
-            await super().__call__(scope, receive, send)
+        super().__init__(_joined(head, rest), rest, media_type="audio/pcm", headers=headers)
 
 
 def refused(e: DuetError, status: int | None = None) -> JSONResponse:

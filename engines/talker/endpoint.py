@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from starlette.responses import JSONResponse
+
 from common.errors import DuetError
-from engines.answering import error_of, unless_gone
+from engines.answering import Streamed, error_of, unless_gone
 from engines.talker.ask import Ask
 from engines.talker.names import ARCHITECTURE, SPEECH_PLUGIN
 from engines.talker.utterance import Done, Event, Frames, Speaker, Started
@@ -54,31 +55,53 @@ class SpeechPlugin:
 
 
 async def _speech(request: Request) -> Response:
-    from starlette.responses import JSONResponse, StreamingResponse
-
     speaker: Speaker | None = request.app.state.duet_speaker
     if speaker is None:
         return JSONResponse({"error": {"message": "this engine is no Talker", "type": "invalid_request_error"}}, 404)
-    events = None
     try:
-        events = speaker.speak(Ask.read(await request.body()))
-        first = await unless_gone(request.receive, anext(events))
+        ask = Ask.read(await request.body())
     except DuetError as e:
-        return JSONResponse({"error": error_of(e)}, e.status)
-    if first is None:
-        return JSONResponse({"error": {"message": "the client left"}}, 499)
-    return StreamingResponse(_lines(first, events), media_type="text/event-stream")
+        return _refused(e)
+    events = speaker.speak(ask)
+    answer: Response | None = None
+    try:
+        first = await unless_gone(request.receive, anext(events))
+        if first is None:
+            answer = JSONResponse({"error": {"message": "the client left"}}, 499)
+        else:
+            answer = Streamed(_lines(first, events), events, media_type="text/event-stream")
+    except DuetError as e:
+        answer = _refused(e)
+    finally:
+        if not isinstance(answer, Streamed):
+            await events.aclose()
+    return answer
+
+
+def _refused(e: DuetError) -> JSONResponse:
+    return JSONResponse({"error": error_of(e)}, e.status)
 
 
 async def _lines(first: Event, events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes, None]:
-    async with aclosing(events):
-        yield _line({"type": _TYPES[type(first)], **asdict(first)})
-        try:
-            async for event in events:
-                yield _line({"type": _TYPES[type(event)], **asdict(event)})
-        except DuetError as e:
-            yield _line({"type": "error", "error": error_of(e)})
+    """The last event is told once `events` have ended, and the codes with them: whoever hears that all is done may hang
+    up at once, and must not be taken for one that left before."""
+    yield _told(first)
+    try:
+        last: Event | None = None
+        async for event in events:
+            if isinstance(event, Done):
+                last = event
+            else:
+                yield _told(event)
+        if last is not None:
+            yield _told(last)
+    except DuetError as e:
+        yield _line({"type": "error", "error": error_of(e)})
     yield b"data: [DONE]\n\n"
+
+
+def _told(event: Event) -> bytes:
+    return _line({"type": _TYPES[type(event)], **asdict(event)})
 
 
 def _line(event: dict[str, Any]) -> bytes:

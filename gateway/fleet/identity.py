@@ -7,16 +7,18 @@ from typing import Any
 
 import msgspec
 
+from common.errors import DuetError
 from gateway.transport.port import Reply
 
 IDENTITY = "/duet/identity"
+_NOTHING = msgspec.Raw(b"null")
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What speech needs of it: `channel` is where what the engine computes is pulled from (`common.channel`),
-    `speakers` are a Talker's."""
+    """What speech needs of it: `channel` is where what the engine computes is pulled from, in its own words
+    (`channel_of`), `speakers` are a Talker's."""
 
-    channel: str | None = None
+    channel: msgspec.Raw = _NOTHING
     speakers: tuple[str, ...] = ()
 
 
@@ -48,3 +50,23 @@ def identity_of(reply: Reply) -> Identity:
         return _decode(reply.body)
     except (msgspec.DecodeError, RecursionError):
         return Identity()
+
+
+def channel_of(told: Identity) -> str | None:
+    """The address of its producer (`common.channel`); None where it tells none. Raises ValueError, saying why, for one
+    that no stream can be pulled from, and where none could be asked for."""
+    try:
+        channel = msgspec.json.decode(told.channel, type=str | None)
+        if channel is None:
+            return None
+        from common.channel.reference import Key, Reference  # needs pyzmq, of duet[audio]: only where there is speech
+
+        Reference.within(channel, Key("request", "stage"))
+    except ImportError as e:
+        raise ValueError(f"speech needs {e.name}: install duet[audio]") from None
+    except (DuetError, msgspec.DecodeError):
+        shown = bytes(told.channel).decode(errors="replace")
+        raise ValueError(
+            f"it tells channel {shown:.80}; expected duet+ipc:///path, 100 bytes at most, or duet+tcp://host:port"
+        ) from None
+    return channel

@@ -20,7 +20,7 @@ from common.clock import Clock
 from common.connectors import Connector
 from common.engine import Engine, Role
 from common.errors import EngineBroken, EngineError
-from gateway.fleet.identity import IDENTITY, identity_of, kv_engine_of, told_by
+from gateway.fleet.identity import IDENTITY, Identity, channel_of, identity_of, kv_engine_of, told_by
 from gateway.fleet.member import Member
 from gateway.transport.port import EngineClient, Reply
 
@@ -66,6 +66,8 @@ class Monitor:
         self._on_refused = on_refused
         self._judged: Mapping[str, Any] | None = None
         """What the member was when it was found to fit."""
+        self._unheard: str | None = None
+        """Why no Talker can hear it, though it tells where."""
         self._checks = 0
         self._wanted = self._asked = 0
         """How often somebody wanted the engine to be asked what it is, and how many of those times that was done."""
@@ -141,8 +143,23 @@ class Monitor:
                 engine=member.engine.id,
             )
         member.speakers = told.speakers
-        if told.channel != member.engine.channel:
-            member.engine = replace(member.engine, channel=told.channel)
+        if member.engine.role.thinks:
+            self._hear(told)
+
+    def _hear(self, told: Identity) -> None:
+        """Where it tells Talkers what it computes. One that says so wrongly is taken for one that does not: it has no
+        part in speech, and serves text."""
+        member, why = self.member, None
+        try:
+            channel = channel_of(told)
+        except ValueError as e:
+            channel, why = None, str(e)
+        if why is not None and why != self._unheard:
+            engine = member.engine
+            log.warning("%s engine %s is heard by no Talker, and serves text: %s", engine.role.value, engine.id, why)
+        self._unheard = why
+        if channel != member.engine.channel:
+            member.engine = replace(member.engine, channel=channel)
 
     async def _learn(self) -> None:
         engine = self.member.engine

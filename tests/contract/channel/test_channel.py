@@ -1,10 +1,12 @@
-"""Both ends over real sockets, `ipc` and `tcp`: one suite, since a consumer must not see which one it is."""
+"""Both ends over real sockets, `ipc` and `tcp` of both protocols: one suite, since a consumer must not see which one it
+is."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import os
+import socket
 import sys
 import threading
 import time
@@ -39,9 +41,21 @@ ROOT = Path(__file__).parents[3]
 KEY = Key("r-1-decode", "thinker")
 
 
-@pytest.fixture(params=["ipc", "tcp"])
+def has_ipv6() -> bool:
+    """Whether this machine has the loopback address of IPv6: one without it cannot have a channel there."""
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return socket.has_ipv6
+    except OSError:
+        return False
+
+
+LOOPBACKS = ["127.0.0.1", "[::1]"] if has_ipv6() else ["127.0.0.1"]
+
+
+@pytest.fixture(params=["ipc", *LOOPBACKS])
 def endpoint(request: pytest.FixtureRequest) -> str | None:
-    return None if request.param == "ipc" else f"tcp://127.0.0.1:{free_ports(1)[0]}"
+    return None if request.param == "ipc" else f"tcp://{request.param}:{free_ports(1)[0]}"
 
 
 @pytest.fixture
@@ -354,12 +368,44 @@ async def test_a_place_that_cannot_be_is_said(puller: Puller) -> None:
 async def test_what_is_not_the_protocol_does_no_harm(publisher: Publisher, puller: Puller) -> None:
     with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
         stranger.linger = 100
+        stranger.ipv6 = True
         stranger.connect(publisher.endpoint)
         for parts in ([b"hello"], [b"PULL", b"{"], to_parts(Pull(KEY, 0, 1))[:1], [b"WAIT"]):
             stranger.send_multipart(parts)
         publisher.publish(KEY, row(7))
         publisher.close(KEY)
         assert await pulled(puller, publisher.reference(KEY)) == [7]
+
+
+WILDCARDS = [("127.0.0.1", "0.0.0.0"), ("localhost", "0.0.0.0")]
+WILDCARDS += [("127.0.0.1", "[::]"), ("[::1]", "[::]")] if has_ipv6() else []
+
+
+@pytest.mark.parametrize(("host", "wildcard"), WILDCARDS)
+async def test_a_producer_at_all_addresses_is_reached_at_each(puller: Puller, host: str, wildcard: str) -> None:
+    port = free_ports(1)[0]
+    with Publisher(f"tcp://{host}:{port}", bind=f"tcp://{wildcard}:{port}") as publisher:
+        publisher.publish(KEY, row(7))
+        publisher.close(KEY)
+        assert await pulled(puller, Reference.parse(str(publisher.reference(KEY)))) == [7]
+
+
+async def test_a_pull_that_waits_for_a_name_ends_with_its_puller() -> None:
+    """And the loop goes on while the name is looked up."""
+    asked, answers = threading.Event(), threading.Event()
+
+    def resolve(host: str, port: None) -> list[tuple[Any, ...]]:
+        asked.set()
+        answers.wait()
+        return []
+
+    async with Puller(beat=60.0, resolve=resolve) as puller:
+        pull = asyncio.ensure_future(pulled(puller, Reference("tcp://thinker:7100", KEY)))
+        await until(asked.is_set)
+        puller.close()
+        answers.set()
+        with pytest.raises(PullerClosed):
+            await pull
 
 
 def test_an_endpoint_that_cannot_be_is_refused(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,8 +51,11 @@ class Port:
     def told(self, name: str) -> Told:
         return Told("talker", self.codes.reference(name), MAX_FRAMES, self._of(name))
 
-    def sound(self, name: str, from_sample: int = 0) -> AsyncGenerator[bytes, None]:
-        return vocode(self.client, self.engine, "call", self.told(name), from_sample, DEADLINES)
+    async def sound(self, name: str, from_sample: int = 0) -> AsyncGenerator[bytes, None]:
+        call = vocode(self.client, self.engine, "call", self.told(name), from_sample, DEADLINES)
+        async with aclosing(call) as parts:
+            async for part in parts:
+                yield part.pcm
 
     async def whole(self, name: str, from_sample: int = 0) -> bytes:
         return b"".join([part async for part in self.sound(name, from_sample)])

@@ -68,11 +68,34 @@ def test_a_reference_is_text(endpoint: str, key: Key) -> None:
         "duet+tcp://:7100?request=r&stage=s",
         "duet+inproc://x:1?request=r&stage=s",
         "duet+http://[x?request=r&stage=s",
+        f"duet+tcp://host:{'1' * 5000}?request=r&stage=s",
+        "duet+ipc:///run/\ud800?request=r&stage=s",
+        "duet+ipc:///run/x?request=\ud800&stage=s",
     ],
 )
 def test_what_is_no_reference_is_refused(text: str) -> None:
     with pytest.raises(ChannelError, match=r"channel (reference|endpoint)"):
         Reference.parse(text)
+
+
+@pytest.mark.parametrize(
+    "channel",
+    [
+        "",
+        "ipc:///run/x",
+        "duet+ipc:///run/x?",
+        "duet+ipc:///run/x?request=",
+        "duet+ipc:///run/x?request=r&stage=s",
+        "duet+ipc:///run/x?request=r&stage=s#",
+        "duet+ipc:///run/x#",
+        f"duet+tcp://host:{'1' * 5000}",
+    ],
+)
+def test_what_is_no_address_has_no_streams(channel: str) -> None:
+    """Nor has it one of another name than was asked for."""
+    with pytest.raises(ChannelError, match=r"channel (reference|endpoint|address)") as raised:
+        Reference.within(channel, Key("r", "s"))
+    assert len(raised.value.message) < 500
 
 
 @given(messages)

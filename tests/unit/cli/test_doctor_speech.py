@@ -58,9 +58,19 @@ def test_a_missing_stage_is_told_by_what_all_serve() -> None:
     assert path.what == "nothing can be spoken: Thinkers serve m, talkers speak for other, code2wavs speak for nothing"
 
 
-def test_thinkers_that_no_talker_hears() -> None:
-    deaf = seen("d", Role.DECODE)
+@pytest.mark.parametrize(
+    ("identity", "said"),
+    [
+        (None, "it tells no Talker what it computes"),
+        ({"channel": None}, "it tells no Talker what it computes"),
+        ({"channel": "ipc:///rows"}, 'it tells channel "ipc:///rows"; expected duet+ipc'),
+        ({"channel": 7}, "it tells channel 7; expected duet+ipc"),
+    ],
+)
+def test_thinkers_that_no_talker_hears(identity: Any, said: str) -> None:
+    deaf = seen("d", Role.DECODE, identity=identity)
     strangers = [seen("x", Role.DECODE, models={"text": None}), seen("y", Role.DECODE, down="no answer")]
     found = whole(speech.judge([talker(), code2wav()], [THINKERS[0], deaf, *strangers]))
     assert bad(found) == [(Check.SPEECH_CHANNEL, FAULT)]
     assert found[-1].about == "decode d:1"
+    assert found[-1].what.startswith(said)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import Any
 
 import pytest
 
+from common.channel.reference import MAX_IPC_PATH
 from common.connectors import DEFAULT, Connector, connector
 from common.engine import Engine, Role
 from common.errors import ConfigurationError, EngineUnreachable
@@ -256,6 +259,80 @@ async def test_without_speech_it_does_not_matter_where_an_engine_tells_a_talker(
     await rig.check()
     member = rig.fleet.members[P.id]
     assert (member.up, member.engine.channel, dict(member.known)["role"]) == (True, None, "prefill")
+
+
+BAD_CHANNELS: list[Any] = [
+    "",
+    "ipc:///nowhere/rows",
+    "duet+ipc://rows",
+    "duet+tcp://10.0.0.7",
+    "duet+tcp://10.0.0.7:" + "1" * 5000,
+    "duet+ipc:///rows?request=",
+    "duet+ipc:///" + "x" * 101,
+    "http://[",
+    7,
+    ["duet+ipc:///rows"],
+]
+
+
+@pytest.mark.parametrize("channel", BAD_CHANNELS)
+async def test_a_channel_that_is_none_costs_speech_and_not_text(channel: Any, caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig(P, D, T, C)
+    rig.well()
+    tells(rig, P, json_reply({"channel": channel}))
+    member = rig.fleet.members[P.id]
+    for _ in range(3):
+        rig.monitor().look_anew()
+        await rig.check()
+        assert (member.up, member.fault, member.engine.channel) == (True, None, None)
+    (line,) = [r.getMessage() for r in caplog.records if "channel" in r.getMessage()]
+    assert f"engine {P.id} is heard by no Talker" in line
+    assert f"tells channel {json.dumps(channel, separators=(',', ':')):.80}; " in line
+    assert f"expected duet+ipc:///path, {MAX_IPC_PATH} bytes at most, or duet+tcp://host:port" in line
+    assert len(line) < 500
+
+
+async def test_a_channel_that_is_mended_is_heard(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig(P, D, T, C)
+    rig.well()
+    seen = []
+    for channel in ("duet+ipc:///rows", "ipc:///rows", None, "ipc:///rows", "duet+ipc:///rows"):
+        rig.client.on("/duet/identity", engine=P.id, reply=json_reply({"channel": channel}), times=1)
+        rig.monitor().look_anew()
+        await rig.check()
+        seen.append(rig.fleet.members[P.id].engine.channel)
+    assert seen == ["duet+ipc:///rows", None, None, None, "duet+ipc:///rows"]
+    assert len([r for r in caplog.records if "tells channel" in r.getMessage()]) == 2
+
+
+async def test_a_talkers_voices_are_heard_whatever_it_tells_beside_them() -> None:
+    rig = Rig(P, D, T, C)
+    rig.well(T)
+    tells(rig, T, json_reply({"speakers": ["ethan"], "channel": 7}))
+    await rig.check(T)
+    assert rig.fleet.speakers("m") == ("ethan",)
+
+
+async def test_without_speech_a_channel_that_is_none_is_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    rig.well()
+    tells(rig, P, json_reply({"channel": "ipc:///rows"}))
+    await rig.check()
+    assert rig.fleet.members[P.id].up
+    assert not [r for r in caplog.records if r.levelname != "INFO"]
+
+
+async def test_without_the_packages_of_speech_there_is_text(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A Talker may announce itself to a gateway that cannot use one."""
+    monkeypatch.setitem(sys.modules, "common.channel.reference", None)  # as where pyzmq is not installed
+    rig = Rig(P, D, T, C)
+    rig.well()
+    tells(rig, P, json_reply({"channel": "duet+ipc:///rows"}))
+    await rig.check()
+    assert (rig.fleet.members[P.id].up, rig.fleet.members[P.id].engine.channel) == (True, None)
+    assert [r for r in caplog.records if "install duet[audio]" in r.getMessage()]
 
 
 async def test_a_talkers_name_is_no_model() -> None:
