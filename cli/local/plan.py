@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cli.local.engines import LocalEngine, code2wav, talker, thinker
+from cli.local.folder import variables
 from cli.local.model import Model
 from cli.local.ports import Ports
 from common.connectors import connector
@@ -104,16 +105,17 @@ class Plan:
             rest = () if side_port is None else range(side_port, side_port + plan.ranks)
             yield from ((plan.name, port) for port in (plan.port, *rest) if port is not None)
 
-    def engines(self, rows: Path) -> list[LocalEngine]:
-        """All of them, on the ports that they must have or on free ones. Those of a model that speaks publish in the
-        folder `rows`. Only when the models are there.
+    def engines(self, folder: Path) -> list[LocalEngine]:
+        """All of them, on the ports that they must have or on free ones. What they leave behind is in `folder`, where
+        those of a model that speaks publish. Only when the models are there.
         """
         ports = Ports([self.port, *(port for _, port in self.kept_ports())])
         found: list[LocalEngine] = []
         for at, wanted in enumerate(self.wanted):
-            engine = self._engine(wanted, ports, rows)
+            engine = self._engine(wanted, ports, folder)
             after = [other.plan.name for other in self.wanted[:at] if _share(other.plan, wanted.plan)]
-            found.append(replace(engine, env={**engine.env, **wanted.plan.env}, after=after))
+            env = {**variables(folder), **engine.env, **wanted.plan.env}
+            found.append(replace(engine, env=env, after=after))
         return found
 
     def gateway(self, started: Sequence[LocalEngine], redis_url: str) -> list[str]:
@@ -127,7 +129,7 @@ class Plan:
             command += [f"--{engine.stage.value}", engine.told]
         return command
 
-    def _engine(self, wanted: Wanted, ports: Ports, rows: Path) -> LocalEngine:
+    def _engine(self, wanted: Wanted, ports: Ports, folder: Path) -> LocalEngine:
         plan, model = wanted.plan, wanted.model
         port = plan.port or ports.take()
         if plan.kind is Kind.CODE2WAV:
@@ -141,7 +143,7 @@ class Plan:
             port=port,
             served_name=self.model.name,
             connector=None,
-            channel=f"ipc://{rows / plan.name}" if self.model.speaks else None,
+            channel=f"ipc://{folder / plan.name}" if self.model.speaks else None,
             device=wanted.device,
             log_requests=True,
             api_key=self._engine_key,
@@ -157,8 +159,8 @@ class Plan:
         """What is set for its KV connector: by name, or as the connector's own variable."""
         if plan.side_port is not None or plan.kind is not Kind.THINKER:
             return plan.side_port
-        variables = port_variables(connector(self.connector, lease=self.lease))
-        own = [plan.env[name] for name in variables if plan.env.get(name, "").isdigit()]
+        names = port_variables(connector(self.connector, lease=self.lease))
+        own = [plan.env[name] for name in names if plan.env.get(name, "").isdigit()]
         return int(own[0]) if own else None
 
     @property

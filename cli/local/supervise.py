@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 
 import typer
 
 from cli.errors import complain
+from cli.local import folder
 from cli.local.checklist import Checklist
 from cli.local.engines import LocalEngine
 from cli.local.hello import hello
@@ -69,7 +68,7 @@ class Local:
         self.logs = cache_dir() / "logs" / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"
         self._stop = stop
         self._valkey = EmbeddedValkey(log=self.logs / "valkey.log")
-        self._rows = Path(tempfile.mkdtemp(prefix="duet-rows-"))
+        self._folder = folder.make()
         self._engines: list[Child] = []
         self._gateway: Child | None = None
 
@@ -80,7 +79,7 @@ class Local:
             self._make_models(checklist)
             if self._stop.asked:
                 return
-            engines = self.plan.engines(self._rows)
+            engines = self.plan.engines(self._folder)
             looks = [self._start_engine(checklist, engine) for engine in engines if not engine.after]
             checklist.start("valkey")
             self._valkey.start()
@@ -111,7 +110,7 @@ class Local:
         for engine in self._engines:
             engine.stop()
         self._valkey.stop()
-        shutil.rmtree(self._rows, ignore_errors=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _make_models(self, checklist: Checklist) -> None:
         checklist.start("model", self.plan.model.name)

@@ -10,6 +10,6 @@
 """
 
 from common.process.child import Child
-from common.process.parent import die_with_parent
+from common.process.parent import die_with_parent, watch_parent
 
-__all__ = ["Child", "die_with_parent"]
+__all__ = ["Child", "die_with_parent", "watch_parent"]

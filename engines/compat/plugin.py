@@ -15,6 +15,7 @@ import time
 
 from common.errors import ConfigurationError
 from engines.compat.nixl import serve_nixl
+from engines.compat.sound import refuse_broken_sound, resample_without_torchaudio
 
 YIELD_US = "50"
 
@@ -25,6 +26,8 @@ def register() -> None:
         sleep_instead_of_yield(_microseconds(os.environ.get("DUET_YIELD_US", YIELD_US)))
         serve_nixl(progress_thread=os.environ.get("DUET_NIXL_PROGRESS_THREAD") == "1")
         answer_for_the_device()
+        resample_without_torchaudio()
+        refuse_broken_sound()
 
 
 def _on_cpu() -> bool:

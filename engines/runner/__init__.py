@@ -12,6 +12,7 @@
 | `seeded.py` | seeded requests on CPUs |
 | `journal.py` | a record of every row |
 | `serve.py`, `lastwords.py` | vLLM's server, with the reason of its end as the last line |
+| `parent.py` | an engine's processes end with its server, however that ends |
 | `plugin.py`, `identity.py` | vLLM plugins: in every process, and `GET /duet/identity` |
 | `errors.py` | the errors |
 

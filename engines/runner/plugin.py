@@ -1,8 +1,8 @@
 """A vLLM general plugin: vLLM calls `register` in the API server, the engine core and each worker.
 
 A model class with `requires_phase_contract = True` is then refused on a worker that tells it no phase. It need not
-import anything of ours for that, so it stays a plain vLLM-Omni model elsewhere. Everything else is up to
-`--worker-cls`.
+import anything of ours for that, so it stays a plain vLLM-Omni model elsewhere. And each process ends with the one that
+started it. Everything else is up to `--worker-cls`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from engines.runner.admission import check_seeds
 from engines.runner.errors import RuntimeUnsupported
+from engines.runner.parent import end_with_parent
 from engines.runner.runtime import require_phase_contract
 
 DECLARED = "requires_phase_contract"
@@ -29,6 +30,7 @@ def register() -> None:
     import vllm.model_executor.model_loader as loaders
     from vllm.model_executor.model_loader import utils
 
+    end_with_parent()
     check_seeds()
     stock = getattr(utils, MAKER, None)
     if stock is None:

@@ -23,7 +23,11 @@ class Outbox:
 
     @classmethod
     def of_worker(cls) -> Outbox:
-        return cls(on=leads())
+        """Binds the channel: an endpoint that is taken ends the engine now, not its first request. Raises ChannelError,
+        ConfigurationError."""
+        if on := leads():
+            publisher()
+        return cls(on=on)
 
     def publish(self, requests: Sequence[str | None], codes: Tensor) -> None:
         """`codes` `[n, groups]`, aligned with `requests`; None has no stream.

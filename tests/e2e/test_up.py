@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -46,12 +47,19 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def start(tmp_path: Path, cache: Path) -> Iterator[Callable[..., RunningUp]]:
+def temp() -> Iterator[Path]:
+    """The temporary folder of what is started. Its name is short: sockets are made in it."""
+    with tempfile.TemporaryDirectory(prefix="up-") as made:
+        yield Path(made)
+
+
+@pytest.fixture
+def start(tmp_path: Path, cache: Path, temp: Path) -> Iterator[Callable[..., RunningUp]]:
     pytest.importorskip("vllm", reason="vLLM is not installed: make install ENGINES=cpu")
 
     def started(*flags: str) -> RunningUp:
         command = [sys.executable, "-m", "cli.main", "up", *(flags or ("--model", "tiny"))]
-        it = running_up(command, tmp_path, free_ports(1)[0], DUET_CACHE_DIR=str(cache))
+        it = running_up(command, tmp_path, free_ports(1)[0], DUET_CACHE_DIR=str(cache), TMPDIR=str(temp))
         return stack.enter_context(it)
 
     with ExitStack() as stack:
@@ -66,6 +74,11 @@ def ready(up: RunningUp) -> list[int]:
     return below
 
 
+def left(temp: Path) -> list[str]:
+    """What is in the temporary folder afterwards, but for what torch keeps there for the next start."""
+    return sorted(path.name for path in temp.iterdir() if not path.name.startswith("torchinductor_"))
+
+
 def pasted(argv: list[str], said: str, begin: str, end: str) -> str:
     """What a part of the greeting prints when it is pasted into a program."""
     part = said[said.index(begin) : said.index(end)]
@@ -74,7 +87,7 @@ def pasted(argv: list[str], said: str, begin: str, end: str) -> str:
     return done.stdout
 
 
-def test_what_it_prints_works_and_ctrl_c_leaves_nothing(start: Callable[[], RunningUp]) -> None:
+def test_what_it_prints_works_and_ctrl_c_leaves_nothing(start: Callable[[], RunningUp], temp: Path) -> None:
     up = start()
     below = ready(up)
     if shutil.which("curl"):
@@ -88,10 +101,11 @@ def test_what_it_prints_works_and_ctrl_c_leaves_nothing(start: Callable[[], Runn
     assert up.process.wait(60) == 0, up.said()
     wait_for_end(below, within=0.1)
     require_free("127.0.0.1", int(up.url.rsplit(":", 1)[1]))
+    assert left(temp) == []
 
 
 def test_a_deploy_file_is_started_and_answers_with_text_and_sound(
-    start: Callable[..., RunningUp], cache: Path, tmp_path: Path
+    start: Callable[..., RunningUp], cache: Path, temp: Path
 ) -> None:
     up = start("--topology", str(DEPLOY / "tiny_omni_pd.yaml"))
     below = ready(up)
@@ -114,7 +128,7 @@ def test_a_deploy_file_is_started_and_answers_with_text_and_sound(
     up.process.send_signal(signal.SIGINT)
     assert up.process.wait(60) == 0, up.said()
     wait_for_end(below, within=0.1)
-    assert [path.name for path in tmp_path.glob("duet-*")] == []
+    assert left(temp) == []
 
 
 def deltas(lines: list[str]) -> list[dict[str, Any]]:

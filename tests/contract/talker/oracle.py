@@ -129,40 +129,43 @@ def cases(oracle: Oracle) -> list[Case]:
     def user(text: str) -> dict[str, Any]:
         return {"role": "user", "content": text}
 
-    def heard(after: str, wav: str) -> dict[str, Any]:
-        given = {"type": "input_audio", "input_audio": {"data": wav, "format": "wav"}}
-        text = [{"type": "text", "text": part} for part in ("Listen: ", after)]
-        return {"role": "user", "content": [text[0], given, text[1]]}
-
     squares = ", ".join(str(number * number) for number in range(40))
     asked = ("What is the capital of France?", "x", "Name three rivers.", f"Go on: {squares}")
     found = [oracle.run([user(text)], 6 + 5 * at) for at, text in enumerate(asked)]
     for at, text in enumerate(("What is it?", "Who speaks?", "Again.", "And?")):
-        found.append(oracle.run([heard(text, sound(1.0 + 0.5 * at, 150.0 + 60 * at))], 8 + at))
+        found.append(oracle.run([with_sound(text, sound(1.0 + 0.5 * at, 150.0 + 60 * at))], 8 + at))
     talk = [{"role": "system", "content": "Be brief."}, user("A"), {"role": "assistant", "content": "B"}, user("C?")]
     return [*found, oracle.run(talk, 9), oracle.run([user("One word")], 2)]
 
 
-def sound(seconds: float, pitch: float) -> str:
-    """A WAV of 16 kHz in base64: a sweep with some noise, the same each time."""
+def with_sound(after: str, wav: str) -> dict[str, Any]:
+    """A turn with sound between two texts."""
+    given = {"type": "input_audio", "input_audio": {"data": wav, "format": "wav"}}
+    text = [{"type": "text", "text": part} for part in ("Listen: ", after)]
+    return {"role": "user", "content": [text[0], given, text[1]]}
+
+
+def sound(seconds: float, pitch: float, rate: int = RATE) -> str:
+    """A WAV of `rate` Hz in base64: a sweep with some noise, the same each time."""
     import numpy as np
 
-    count = int(seconds * RATE)
+    count = int(seconds * rate)
     noise = np.random.default_rng(int(pitch)).standard_normal(count)
-    phase = 2 * np.pi * np.cumsum(np.linspace(pitch, pitch * 8, count)) / RATE
+    phase = 2 * np.pi * np.cumsum(np.linspace(pitch, pitch * 8, count)) / rate
     wave_ = (0.4 * np.sin(phase) + 0.05 * noise) * 32767
     held = io.BytesIO()
     with wave.open(held, "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
-        file.setframerate(RATE)
+        file.setframerate(rate)
         file.writeframes(wave_.astype("<i2").tobytes())
     return base64.b64encode(held.getvalue()).decode()
 
 
 def _heard(messages: list[dict[str, Any]]) -> list[Any]:
-    """The sounds of all messages, float32 `[samples]` of -1 to 1."""
+    """The sounds of all, float32 `[samples]` of -1 to 1 at 16 kHz: as transformers' `load_audio` makes them."""
     import numpy as np
+    import soxr
 
     found = []
     for message in messages:
@@ -170,6 +173,6 @@ def _heard(messages: list[dict[str, Any]]) -> list[Any]:
         for part in parts:
             if part["type"] == "input_audio":
                 with wave.open(io.BytesIO(base64.b64decode(part["input_audio"]["data"]))) as file:
-                    pcm = np.frombuffer(file.readframes(file.getnframes()), dtype="<i2")
-                found.append(pcm.astype("float32") / 32768)
+                    rate, pcm = file.getframerate(), np.frombuffer(file.readframes(file.getnframes()), dtype="<i2")
+                found.append(soxr.resample(pcm.astype("float32") / 32768, rate, RATE, quality="HQ"))
     return found

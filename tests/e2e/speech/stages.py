@@ -14,7 +14,7 @@ from common.connectors import DEFAULT, connector
 from common.engine import Role
 from common.ports import free_ports
 from common.process import Child
-from tests.contract.talker.oracle import Case, Oracle, cases
+from tests.contract.talker.oracle import Case, Oracle, cases, sound, with_sound
 from tests.real_engines import RealEngine, spec_of, wait_for
 
 ONLY_SOUND = ("--limit-mm-per-prompt", '{"audio": 1, "image": 0, "video": 0}')
@@ -49,11 +49,12 @@ class Engines:
 
 @dataclass(frozen=True)
 class Stages(Engines):
-    """With transformers' word: `oracle` are the usual cases, `long` three of a hundred tokens. `whole` is its Code2Wav
-    over all codes at once: `[frames][16]` to float32 `[samples]`."""
+    """With transformers' word: `oracle` are the usual cases, `long` three of a hundred tokens, `resampled` one with
+    sound of 24 kHz. `whole` is its Code2Wav over all codes at once: `[frames][16]` to float32 `[samples]`."""
 
     oracle: list[Case]
     long: list[Case]
+    resampled: Case
     whole: Callable[[Sequence[Sequence[int]]], Any]
 
 
@@ -81,7 +82,8 @@ def with_oracle(found: Engines) -> Stages:
     """Asks transformers while the engines start, and returns when they have."""
     oracle = Oracle(found.omni)
     long = [oracle.run([{"role": "user", "content": text}], 100) for text in LONG]
-    stages = Stages(**vars(found), oracle=cases(oracle), long=long, whole=oracle.sound)
+    resampled = oracle.run([with_sound("What is it?", sound(1.7, 200.0, rate=24000))], 8)
+    stages = Stages(**vars(found), oracle=cases(oracle), long=long, resampled=resampled, whole=oracle.sound)
     wait_for(*found.all)
     return stages
 

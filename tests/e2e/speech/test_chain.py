@@ -17,7 +17,7 @@ import pytest
 from common.channel import Publisher, Puller
 from common.channel.reference import Key
 from common.conditioning import MEDIA, STAGE
-from tests.contract.talker.oracle import FRAMES, SPEAKER
+from tests.contract.talker.oracle import FRAMES, SPEAKER, sound, with_sound
 from tests.e2e.speech.asking import GREEDY, codes_of, spoken
 from tests.e2e.speech.chain import Chain, Said, body_of, chain_over, drain, expect_sound, expect_transformers_own
 from tests.e2e.speech.stages import Stages
@@ -78,6 +78,35 @@ async def test_streamed_or_not_it_is_the_same(stages: Stages, chain: Chain, at: 
         assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, 24000)
         assert file.readframes(file.getnframes()) == streamed.sound
     assert message["audio"]["transcript"] == streamed.heard.transcript
+
+
+async def test_sound_of_another_rate_is_heard_as_transformers_hears_it(stages: Stages, chain: Chain) -> None:
+    expect_transformers_own(stages, [await chain.say(stages.resampled)], [stages.resampled])
+
+
+def of_wav(at: int, value: int, size: int) -> str:
+    """A WAV, with a number of its head replaced."""
+    data = bytearray(base64.b64decode(sound(0.1, 200.0)))
+    data[at : at + size] = value.to_bytes(size, "little")
+    return base64.b64encode(data).decode()
+
+
+BROKEN = {
+    "no base64": "?",
+    "nothing": "",
+    "no sound": base64.b64encode(b"no sound" * 99).decode(),
+    "a head that is cut": sound(0.1, 200.0)[:28],
+    "a head alone": sound(0.1, 200.0)[:60],
+    "no channels": of_wav(22, 0, 2),
+    "no rate": of_wav(24, 0, 4),
+}
+
+
+@pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
+async def test_broken_sound_is_refused(stages: Stages, chain: Chain, data: str) -> None:
+    body = {**body_of(stages.resampled), "messages": [with_sound("What is it?", data)]}
+    reply = await chain.client.post("/v1/chat/completions", json=body)
+    assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error"), reply.text
 
 
 @pytest.mark.parametrize("tokens", range(1, 5))

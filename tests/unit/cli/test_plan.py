@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import json
 import shlex
+import tempfile
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
+from cli.local import folder
 from cli.local.engines import LocalEngine
 from cli.local.hello import hello
 from cli.local.model import Model
@@ -83,6 +86,35 @@ def test_an_engine_for_each_role_on_ports_of_their_own() -> None:
         assert engine.env["VLLM_API_KEY"] == "e"
         assert "DUET_CHANNEL" not in engine.env
         assert engine.url == f"http://127.0.0.1:{flag(engine, '--port')}"
+
+
+def test_what_engines_leave_behind_is_in_the_folder_of_the_run(omni: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for what torch has compiled, which is for the next start too."""
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", "/temporary")
+    monkeypatch.setenv("LOGNAME", "me")
+    engines = plan(str(omni)).engines(ROWS)
+    assert len(engines) == 4
+    for engine in engines:
+        assert (engine.env["TMPDIR"], engine.env["VLLM_RPC_BASE_PATH"]) == ("/rows", "/rows")
+        assert engine.env["TORCHINDUCTOR_CACHE_DIR"] == "/temporary/torchinductor_me"
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/compiled")
+    assert plan().engines(ROWS)[0].env["TORCHINDUCTOR_CACHE_DIR"] == "/compiled"
+
+
+def test_the_folder_of_a_run_has_room_for_a_sockets_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    short = Path(tempfile.mkdtemp(prefix="t-"))
+    deep = tmp_path / ("x" * 60) / ("y" * 60)
+    deep.mkdir(parents=True)
+    for inside, parent in ((short, short), (deep, Path("/tmp"))):
+        monkeypatch.setattr(tempfile, "tempdir", str(inside))
+        made = folder.make()
+        try:
+            assert made.parent == parent
+            assert len(f"{made}/{uuid4()}") <= 107
+        finally:
+            made.rmdir()
+    short.rmdir()
 
 
 @pytest.fixture
