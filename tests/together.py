@@ -13,6 +13,7 @@ import pytest
 ENGINES = (
     "tests/e2e/",
     "tests/contract/engine/",
+    "tests/contract/talker/test_start.py",
     "tests/conformance/test_completions.py",
     "tests/conformance/test_openai_python.py",
     "tests/conformance/test_real.py",
