@@ -25,6 +25,7 @@ const VIEWS = [
 let shown = null; // { stop, told }: the view, until another takes its place
 let feed = null; // ends the feed
 let access = { may: "nothing" };
+let starts = 0; // so that an answer to an earlier key says nothing of a later one
 
 function show() {
   if (access.may === "nothing") return ask();
@@ -70,13 +71,19 @@ function said(state, text) {
 }
 
 async function start() {
+  starts += 1;
+  const latest = starts;
+  let told;
   try {
-    access = await call("ui/access");
+    told = await call("ui/access");
   } catch (error) {
+    if (latest !== starts) return;
     said("lost", "no connection");
     fill(main, notice(error.message), el("button", { type: "button", onclick: start }, "Try again"));
     return;
   }
+  if (latest !== starts) return;
+  access = told;
   lock.hidden = key.get() === null;
   if (access.may !== "nothing") listen();
   show();

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Locator, Page, expect
+from playwright.async_api import Browser, Locator, Page, Route, expect
 
 from common.ports import free_ports
 from common.process import Child
@@ -151,15 +151,39 @@ async def test_the_key_is_kept_for_the_tab_and_nowhere_else(page: Page, deployme
     await page.get_by_role("button", name="Forget key").click()
     await expect(page.get_by_label("Key")).to_be_visible()
     assert "s3cret" not in str(await page.evaluate("({...sessionStorage})"))
-    for refused in ("nonsense", CLIENT):
+    for refused, why in (("nonsense", "not known here"), (CLIENT, "a client's key")):
         await page.get_by_label("Key").fill(refused)
         await page.keyboard.press("Enter")
-        await expect(page.get_by_role("alert")).to_be_visible()
+        await expect(page.get_by_role("alert")).to_contain_text(why)
     asked = len([r for r in seen.asked if "/admin/topology" in r.url])
     await page.get_by_label("Key").fill(ADMIN)
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", name="Settings")).to_be_visible()
     assert len([r for r in seen.asked if "/admin/topology" in r.url]) == asked, "nothing is asked without a good key"
+
+
+async def test_an_answer_to_an_earlier_key_says_nothing_of_a_later_one(page: Page, deployment: Deployment) -> None:
+    await page.get_by_role("button", name="Forget key").click()
+    later, answered = asyncio.Event(), asyncio.Event()
+
+    async def slowly(route: Route) -> None:
+        reply = await route.fetch()
+        if route.request.headers["authorization"].endswith(CLIENT):
+            await later.wait()
+            await route.fulfill(response=reply)
+            answered.set()
+        else:
+            await route.fulfill(response=reply)
+
+    await page.route("**/ui/access", slowly)
+    for key in (CLIENT, ADMIN):
+        await page.get_by_label("Key").fill(key)
+        await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", name="Topology")).to_be_visible()
+    later.set()
+    await answered.wait()
+    await page.get_by_role("link", name="Settings").click()
+    await expect(page.get_by_role("heading", name="Settings")).to_be_visible()
 
 
 async def test_the_page_is_ours_alone(page: Page, deployment: Deployment) -> None:
