@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, TypeVar
 
-from starlette.responses import StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from common.errors import DuetError
@@ -16,10 +16,18 @@ from common.tasks import end
 
 T = TypeVar("T")
 
+LEFT = 499
+"""The status where the client left before there was one. It is never sent."""
+
 
 def error_of(e: DuetError) -> dict[str, Any]:
     """OpenAI's error object."""
     return {"message": e.message, "type": e.type, "param": e.param, "code": e.code}
+
+
+def refused(e: DuetError, status: int | None = None) -> JSONResponse:
+    """OpenAI's error object, with the error's own status or another."""
+    return JSONResponse({"error": error_of(e)}, status_code=status or e.status)
 
 
 async def unless_gone(receive: Callable[[], Awaitable[Any]], work: Awaitable[T]) -> T | None:
@@ -32,6 +40,26 @@ async def unless_gone(receive: Callable[[], Awaitable[Any]], work: Awaitable[T])
         return first.result() if first.done() else None
     finally:
         await end(first, gone)
+
+
+async def answered(
+    receive: Callable[[], Awaitable[Any]],
+    source: AsyncGenerator[Any, None],
+    first: Awaitable[T],
+    streamed: Callable[[T], Streamed],
+) -> Response:
+    """What `streamed` makes of the first that `source` gives, once `first` has it; an error's own answer, or none for a
+    client that left before, with `source` closed. `receive` as of `unless_gone`."""
+    answer: Response | None = None
+    try:
+        head = await unless_gone(receive, first)
+        answer = Response(status_code=LEFT) if head is None else streamed(head)
+    except DuetError as e:
+        answer = refused(e)
+    finally:
+        if not isinstance(answer, Streamed):
+            await source.aclose()
+    return answer
 
 
 class Streamed(StreamingResponse):

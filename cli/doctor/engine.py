@@ -7,6 +7,8 @@ from cli.doctor.finding import Check, Finding, fault, ok, warning
 from common.connectors import Connector
 from common.engine import Role
 
+LOOK = "look whether it runs and has finished loading, at the end of its log, and at its address and port"
+
 
 def judge(found: EngineLook, kv: Connector | None) -> list[Finding]:
     about = f"{found.engine.role.value} {found.engine.id}"
@@ -15,7 +17,7 @@ def judge(found: EngineLook, kv: Connector | None) -> list[Finding]:
             Check.ENGINE,
             found.down,
             why="the gateway leaves it out; without another one of its role every request is answered with 503",
-            do="look whether it runs and has finished loading, at the end of its log, and at its address and port",
+            do=LOOK,
             about=about,
         )
         return [down]

@@ -14,7 +14,6 @@ from gateway.settings import Settings
 
 REFUSED = "the gateway refuses to start"
 FIX = "name engines with --prefill URL and --decode URL, or DUET_PREFILL and DUET_DECODE, as http://host:port"
-
 FIX_SPEECH = "name both sorts with --talkers URL and --code2wavs URL, or DUET_TALKERS and DUET_CODE2WAVS, or neither"
 
 

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from cli.doctor.ask import EngineLook
+from cli.doctor.engine import LOOK
 from cli.doctor.finding import Check, Finding, fault, ok
 from common.engine import Role
-from gateway.fleet.identity import channel_of, identity_of
-from gateway.transport.port import Reply
+from gateway.fleet.identity import channel_of, speakers_of
 
 SILENT = "the gateway leaves it out; without another one of its role every request for sound is refused"
 ROLES = (Role.TALKER, Role.CODE2WAV)
@@ -32,17 +30,17 @@ def _stage(found: EngineLook) -> Finding:
     role = found.engine.role
     about = f"{role.value} {found.engine.id}"
     if found.down is not None:
-        do = "look whether it runs and has finished loading, at the end of its log, and at its address and port"
-        return fault(Check.SPEECH_ENGINE, found.down, why=SILENT, do=do, about=about)
+        return fault(Check.SPEECH_ENGINE, found.down, why=SILENT, do=LOOK, about=about)
     stage = found.told("stage")
     if stage is not None and stage != role.value:
         what = f"it says that it is a {stage}, and is listed as a {role.value}"
         do = f"list it as what it is, or start it with `duet engine {role.value}`"
         return fault(Check.SPEECH_IDENTITY, what, why=SILENT, do=do, about=about)
-    if role is Role.TALKER and not _voices(found):
+    names = speakers_of(found.identity)
+    if role is Role.TALKER and not names:
         do = "start it with `duet engine talker`, which tells the voices of its model"
         return fault(Check.SPEECH_IDENTITY, "it tells no voices", why=SILENT, do=do, about=about)
-    voices = f", voices {', '.join(_voices(found))}" if role is Role.TALKER else ""
+    voices = f", voices {', '.join(names)}" if role is Role.TALKER else ""
     return ok(Check.SPEECH_ENGINE, f"answers, for {', '.join(found.models)}{voices}", about=about)
 
 
@@ -78,15 +76,9 @@ def _path(stages: Sequence[EngineLook], thinkers: Sequence[EngineLook]) -> list[
 def _unheard(thinker: EngineLook) -> str | None:
     """Why no Talker hears it, as the gateway finds; None if one does."""
     try:
-        told = identity_of(Reply(200, {}, msgspec.json.encode(thinker.identity or {})))
-        return None if channel_of(told) is not None else "it tells no Talker what it computes"
+        return None if channel_of(thinker.identity) is not None else "it tells no Talker what it computes"
     except ValueError as e:
         return str(e)
-
-
-def _voices(found: EngineLook) -> list[str]:
-    told = (found.identity or {}).get("speakers")
-    return [name for name in told if isinstance(name, str)] if isinstance(told, list) else []
 
 
 def _listed(names: Sequence[str] | set[str]) -> str:

@@ -30,19 +30,17 @@ from common.channel import ChannelError, Puller, Reference
 from common.errors import BadRequest, DuetError
 from common.strict import json_object
 from common.tasks import end
-from engines.answering import unless_gone
+from engines.answering import answered, refused
 from engines.code2wav.batcher import Batcher, Limits
 from engines.code2wav.chunker import Chunk, Chunker, Plan
 from engines.code2wav.codes import from_frame
-from engines.code2wav.ending import Calls, Sound, refused
+from engines.code2wav.ending import Calls, Sound
 from engines.code2wav.geometry import SAMPLE_RATE
 from engines.code2wav.identity import PATH, identity_of, models_of, require_key
 from engines.code2wav.metrics import Metrics
 from engines.code2wav.vocoder import Vocoder, pcm16
 
 log = logging.getLogger(__name__)
-LEFT = 499
-"""The status where the client left before there was one. It is never sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +116,7 @@ class Server:
         except DuetError as e:
             return refused(e)
         audio = self._audio(ask)
-        answer: Response | None = None
-        try:
-            head = await unless_gone(request.receive, anext(audio, b""))
-            answer = Response(status_code=LEFT) if head is None else Sound(head, audio, self._headers)
-        except DuetError as e:
-            answer = refused(e)
-        finally:
-            if not isinstance(answer, Sound):
-                await audio.aclose()
-        return answer
+        return await answered(request.receive, audio, anext(audio, b""), lambda head: Sound(head, audio, self._headers))
 
     async def _audio(self, ask: Ask) -> AsyncGenerator[bytes, None]:
         """s16le of each chunk. Counts what comes of it, however it ends."""

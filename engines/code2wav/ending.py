@@ -17,11 +17,10 @@ import logging
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from common.errors import DuetError
-from engines.answering import Streamed, error_of
+from engines.answering import Streamed, refused
 from engines.code2wav.errors import ServerEnds
 
 log = logging.getLogger(__name__)
@@ -69,11 +68,6 @@ class Sound(Streamed):
 
     def __init__(self, head: bytes, rest: AsyncGenerator[bytes, None], headers: Mapping[str, str]) -> None:
         super().__init__(_joined(head, rest), rest, media_type="audio/pcm", headers=headers)
-
-
-def refused(e: DuetError, status: int | None = None) -> JSONResponse:
-    """OpenAI's error object, with the error's own status or another."""
-    return JSONResponse({"error": error_of(e)}, status_code=status or e.status)
 
 
 def not_unfinished(record: logging.LogRecord) -> bool:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import JSONResponse
 
 from common.errors import DuetError
-from engines.answering import Streamed, error_of, unless_gone
+from engines.answering import Streamed, answered, error_of, refused
 from engines.talker.ask import Ask
 from engines.talker.names import ARCHITECTURE, SPEECH_PLUGIN
 from engines.talker.utterance import Done, Event, Frames, Speaker, Started
@@ -61,25 +61,14 @@ async def _speech(request: Request) -> Response:
     try:
         ask = Ask.read(await request.body())
     except DuetError as e:
-        return _refused(e)
+        return refused(e)
     events = speaker.speak(ask)
-    answer: Response | None = None
-    try:
-        first = await unless_gone(request.receive, anext(events))
-        if first is None:
-            answer = JSONResponse({"error": {"message": "the client left"}}, 499)
-        else:
-            answer = Streamed(_lines(first, events), events, media_type="text/event-stream")
-    except DuetError as e:
-        answer = _refused(e)
-    finally:
-        if not isinstance(answer, Streamed):
-            await events.aclose()
-    return answer
-
-
-def _refused(e: DuetError) -> JSONResponse:
-    return JSONResponse({"error": error_of(e)}, e.status)
+    return await answered(
+        request.receive,
+        events,
+        anext(events),
+        lambda first: Streamed(_lines(first, events), events, media_type="text/event-stream"),
+    )
 
 
 async def _lines(first: Event, events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes, None]:

@@ -20,7 +20,7 @@ from common.clock import Clock
 from common.connectors import Connector
 from common.engine import Engine, Role
 from common.errors import EngineBroken, EngineError
-from gateway.fleet.identity import IDENTITY, Identity, channel_of, identity_of, kv_engine_of, told_by
+from gateway.fleet.identity import IDENTITY, channel_of, kv_engine_of, speakers_of, told_by
 from gateway.fleet.member import Member
 from gateway.transport.port import EngineClient, Reply
 
@@ -136,22 +136,22 @@ class Monitor:
             member.engine = replace(member.engine, kv_engine=kv_engine)
         if not self._speech or member.engine.role is Role.CODE2WAV:
             return
-        told = identity_of(reply)
-        if member.engine.role is Role.TALKER and not told.speakers:
+        speakers = speakers_of(member.identity)
+        if member.engine.role is Role.TALKER and not speakers:
             raise EngineBroken(
                 f"Talker {member.engine.id} tells no speakers at {IDENTITY} (status {reply.status}); expected some",
                 engine=member.engine.id,
             )
-        member.speakers = told.speakers
+        member.speakers = speakers
         if member.engine.role.thinks:
-            self._hear(told)
+            self._hear()
 
-    def _hear(self, told: Identity) -> None:
+    def _hear(self) -> None:
         """Where it tells Talkers what it computes. One that says so wrongly is taken for one that does not: it has no
         part in speech, and serves text."""
         member, why = self.member, None
         try:
-            channel = channel_of(told)
+            channel = channel_of(member.identity)
         except ValueError as e:
             channel, why = None, str(e)
         if why is not None and why != self._unheard:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from math import inf, isfinite
+from math import inf
 
 from common.engine import Engine
 from common.errors import EngineBroken, EngineError, EngineTimeout, EngineUnreachable
@@ -117,7 +117,7 @@ class FakeEngineClient:
         script = self._script(engine, seen)
         since = _now()
         try:
-            async with asyncio.timeout(_finite(deadlines.headers)):
+            async with asyncio.timeout(deadlines.headers):
                 for part in script.before:
                     if isinstance(part, asyncio.Event):
                         await part.wait()
@@ -144,10 +144,6 @@ class FakeEngineClient:
         if isinstance(reply, EngineError):
             raise reply
         return reply
-
-
-def _finite(seconds: float) -> float | None:
-    return seconds if isfinite(seconds) else None
 
 
 def _now() -> float:
@@ -187,7 +183,7 @@ class FakeReplyStream:
         """For the gate, or for a `close`, as long as the deadline allows."""
         waits = [asyncio.ensure_future(event.wait()) for event in (gate, self._seen.left)]
         try:
-            done, _ = await asyncio.wait(waits, timeout=_finite(max(0.0, bound)), return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(waits, timeout=max(0.0, bound), return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()

@@ -88,8 +88,8 @@ async def test_who_is_out_and_silent_is_replaced_long_before_its_deadline(
     made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
     sink = KeptSink()
     asked = asyncio.ensure_future(ask(made, sink=sink))
-    asked_it = lambda: any(seen.path == path for _, seen in made.client.calls)  # noqa: E731
-    await until(lambda: asked_it() and (b"hi" if "at once" in who else b'"data"') in sink.body)
+    sign = b"hi" if "at once" in who else b'"data"'
+    await until(lambda: sign in sink.body and path in [seen.path for _, seen in made.client.calls])
     await asyncio.sleep(0.1)  # and it is waited for
     first = next(engine for engine, seen in made.client.calls if seen.path == path)
     made.fleet.members[first.id].lose()
