@@ -11,7 +11,7 @@
 | `runtime.py`, `admission.py` | what is refused before a request, and of one; what to set |
 | `seeded.py` | seeded requests on CPUs |
 | `journal.py` | a record of every row |
-| `serve.py`, `lastwords.py` | vLLM's server, with the reason of its end as the last line |
+| `serve.py`, `lastwords.py`, `below.py` | vLLM's server, with the reason of its end as the last line of all |
 | `parent.py` | an engine's processes end with its server, however that ends |
 | `plugin.py`, `identity.py` | vLLM plugins: in every process, and `GET /duet/identity` |
 | `errors.py` | the errors |

@@ -1,6 +1,6 @@
 """vLLM's API server: `python -m engines.runner.serve ARGUMENTS`.
 
-If a worker left an error, that is the last line, and the status is 1.
+If a worker left an error, that is the last line of all that write here, and the status is 1.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from engines.channel import remove_socket
+from engines.runner.below import adopt_orphans, end_all_below
 from engines.runner.lastwords import VARIABLE, left
 
 SERVER = "vllm.entrypoints.openai.api_server"
@@ -21,24 +22,22 @@ QUIET = "ignore::UserWarning:multiprocessing.resource_tracker"
 
 
 def main() -> None:
+    adopt_orphans()
     handle, name = tempfile.mkstemp(prefix="duet-last-words-")
     os.close(handle)
     os.environ[VARIABLE] = name
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), QUIET)))
-    atexit.register(_say, os.getpid(), Path(name))  # before vLLM's own: the first that is registered runs last
-    atexit.register(_leave_no_socket, os.getpid())
+    atexit.register(_end, os.getpid(), Path(name))
     runpy.run_module(SERVER, run_name="__main__", alter_sys=True)
 
 
-def _leave_no_socket(pid: int) -> None:
-    """Workers are dead by now; one that publishes left its socket."""
-    if os.getpid() == pid:
-        remove_socket()
-
-
-def _say(pid: int, path: Path) -> None:
+def _end(pid: int, path: Path) -> None:
+    """After what vLLM does at its exit. What torch and multiprocessing do would come later, and does not when there is
+    something to say."""
     if os.getpid() != pid:  # a forked child
         return
+    end_all_below()  # vLLM does not wait for all of them
+    remove_socket()
     said = left(path)
     path.unlink(missing_ok=True)
     if said is not None:

@@ -103,10 +103,17 @@ SERVER = """
 import atexit, os, sys
 from common.errors import ConfigurationError
 from engines.runner.lastwords import leave
-atexit.register(print, "the server's own end", file=sys.stderr)
-print(sys.argv[1:])
-if "--fail" in sys.argv: leave(ConfigurationError("\\n because"))
-if "--crash" in sys.argv: raise RuntimeError("something was raised")
+from tests.unit.runner.lingering import start
+
+def main():
+    atexit.register(print, "the server's own end", file=sys.stderr)
+    print(sys.argv[1:])
+    for kind in ("slow", "deaf", "orphan"):
+        if "--" + kind in sys.argv: start(kind)
+    if "--fail" in sys.argv: leave(ConfigurationError("\\n because"))
+    if "--crash" in sys.argv: raise RuntimeError("something was raised")
+
+if __name__ == "__main__": main()
 """
 
 
@@ -117,6 +124,9 @@ if "--crash" in sys.argv: raise RuntimeError("something was raised")
         (["--crash"], 1, "the server's own end"),
         (["--fail"], 1, "common.errors.ConfigurationError: because"),
         (["--fail", "--crash"], 1, "common.errors.ConfigurationError: because"),
+        (["--fail", "--slow"], 1, "common.errors.ConfigurationError: because"),
+        (["--fail", "--deaf"], 1, "common.errors.ConfigurationError: because"),
+        (["--fail", "--orphan"], 1, "common.errors.ConfigurationError: because"),
     ],
 )
 def test_the_server_ends_with_the_reason(tmp_path: Path, args: list[str], status: int, last: str) -> None:
