@@ -27,7 +27,7 @@ from gateway.dispatch.speech.ask import MAX_FRAMES, Ask
 from gateway.dispatch.speech.errors import SpeechFailed, SpeechRefused
 from gateway.dispatch.speech.parts import SpeechParts
 from gateway.dispatch.speech.silence import Silence
-from gateway.dispatch.speech.staff import CODES_GONE, ROLES, Staff
+from gateway.dispatch.speech.staff import CODES_GONE, ROLES, UNREACHED, Staff
 from gateway.dispatch.speech.talk import Talk
 from gateway.dispatch.speech.vocode import Codes, Miscounted, Part, vocode
 from gateway.lifecycle import Event
@@ -64,6 +64,8 @@ class Speech:
         """The sample from which the latest Code2Wav was asked."""
         self._miscounted_at: int | None = None
         """The sample at which a Code2Wav ended that should not have, or did not end that should."""
+        self._unreached = ""
+        """The codes that a Code2Wav did not reach."""
         self._talk: Talk | None = None
         self._staff = Staff(parts, journal, model, ask.speaker)
         self._silence = Silence(parts.deadlines.speech_first, parts.deadlines.speech_idle)
@@ -211,11 +213,14 @@ class Speech:
     async def _role_of(self, error: EngineError) -> Role:
         """Whose fault it was. A Code2Wav that loses its codes breaks off, maybe before the Talker's own call does;
         where two end at the same sample, there is no more sound to be had of what the Talker counts; and where there
-        is no other Code2Wav, another Talker's count is what can be tried."""
+        is no other Code2Wav, another Talker's count is what can be tried. Codes that one Code2Wav does not reach are
+        another's to try, once."""
         if self._talk is None or error.engine == self._staff[Role.TALKER].id:
             return Role.TALKER
         if isinstance(error, EngineRefused) and error.code in CODES_GONE:
-            return Role.TALKER
+            again, self._unreached = self._unreached == self._talk.codes, self._talk.codes
+            if error.code != UNREACHED or again or not self._staff.has_another(Role.CODE2WAV):
+                return Role.TALKER
         if isinstance(error, Miscounted):
             again, self._miscounted_at = error.at == self._miscounted_at, error.at
             alone = not self._staff.has_another(Role.CODE2WAV) and self._staff.has_another(Role.TALKER)

@@ -13,7 +13,9 @@ from gateway.dispatch.speech.parts import SpeechParts
 from gateway.routing import Wish
 from gateway.store.port import Load
 
-CODES_GONE = frozenset({"channel_stream_failed", "channel_producer_lost", "channel_error", "codes_invalid"})
+UNREACHED = "channel_producer_lost"
+"""What a Code2Wav says that has no answer from where the codes are: the Talker is gone, or no way leads there."""
+CODES_GONE = frozenset({"channel_stream_failed", UNREACHED, "channel_error", "codes_invalid"})
 """What a Code2Wav says of codes that cannot be had any more, or are none: another Talker can make them again."""
 THINKER_GONE = "thinker_lost"
 """What a Talker says of conditioning that cannot be had any more: no other Talker could have it."""

@@ -17,6 +17,7 @@ from common.errors import BadRequest, NoRoutableEngine, PayloadTooLarge
 from gateway.dispatch.speech.ask import MAX_FRAMES, Ask
 from gateway.dispatch.speech.errors import SpeechRefused
 from gateway.dispatch.speech.memory import recall
+from gateway.dispatch.speech.speech import SAME_FAULT_WITHIN
 from gateway.dispatch.speech.vocode import RATE, SAMPLES_PER_FRAME, TAIL
 from gateway.lifecycle import Speech, State
 from gateway.wire import parse
@@ -305,6 +306,10 @@ def failures(made: Rig) -> dict[str, float]:
     return {engine.id: made.count("duet_engine_failures_total", engine=engine.id) for engine in engines}
 
 
+def blamed(made: Rig) -> list[str]:
+    return [engine for engine, count in failures(made).items() if count]
+
+
 async def test_a_code2wav_that_breaks_off_once_is_asked_again() -> None:
     made = rig()
     made.client.on("/v1/speech", reply=talked())
@@ -317,21 +322,56 @@ async def test_a_code2wav_that_breaks_off_once_is_asked_again() -> None:
     assert sum(failures(made).values()) == 0
 
 
+UNREACHED = {"error": {"message": "no answer for 10.0 s", "type": "server_error", "code": "channel_producer_lost"}}
+
+
+def asked_at(made: Rig, path: str) -> list[str]:
+    """Which engines were asked there, in order."""
+    return [engine.id for engine, seen in made.client.calls if seen.path == path]
+
+
 async def test_a_code2wav_that_breaks_off_for_want_of_codes_says_so_when_it_is_asked_again() -> None:
     """The Talker's call is still open then: its engine stands still, or is slow to end."""
     made, never = rig(further=(TALKER_2,)), asyncio.Event()
-    gone = {"error": {"message": "no answer for 10.0 s", "type": "server_error", "code": "channel_producer_lost"}}
     made.client.on("/v1/speech", reply=talked(never), times=1)
     made.client.on("/v1/speech", reply=talked())
     made.client.on("/v1/code2wav", reply=sounded(PCM[:2000], CUT), times=1)
-    made.client.on("/v1/code2wav", reply=json_reply(gone, status=500), times=1)
+    made.client.on("/v1/code2wav", reply=json_reply(UNREACHED, status=500), times=1)
     made.client.on("/v1/code2wav", reply=going_on)
     made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
     sink = await ask(made)
     assert b"error" not in sink.body
     assert heard(sink) == PCM
-    blamed = [engine for engine, count in failures(made).items() if count]
-    assert blamed == [made.client.calls[[s.path for _, s in made.client.calls].index("/v1/speech")][0].id]
+    assert blamed(made) == asked_at(made, "/v1/speech")[:1]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+async def test_codes_that_one_code2wav_does_not_reach_another_may(ended: bool) -> None:
+    """The network between two hosts is no fault of the Talker's, which is well."""
+    made, gate = rig(further=(TALKER_2, CODE2WAV_2)), asyncio.Event()
+    asyncio.get_running_loop().call_later(2 * SAME_FAULT_WITHIN, gate.set)
+    made.client.on("/v1/speech", reply=talked() if ended else talked(gate))
+    made.client.on("/v1/code2wav", reply=json_reply(UNREACHED, status=500), times=1)
+    made.client.on("/v1/code2wav", reply=going_on)
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
+    sink = await ask(made)
+    assert b"error" not in sink.body
+    assert heard(sink) == PCM
+    assert len(asked_at(made, "/v1/speech")) == 1
+    assert blamed(made) == asked_at(made, "/v1/code2wav")[:1]
+
+
+async def test_codes_that_two_code2wavs_do_not_reach_are_the_talkers_fault() -> None:
+    made, never = rig(further=(TALKER_2, CODE2WAV_2)), asyncio.Event()
+    made.client.on("/v1/speech", reply=talked(never), times=1)
+    made.client.on("/v1/speech", reply=talked())
+    made.client.on("/v1/code2wav", reply=json_reply(UNREACHED, status=500), times=2)
+    made.client.on("/v1/code2wav", reply=going_on)
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
+    sink = await ask(made)
+    assert b"error" not in sink.body
+    assert heard(sink) == PCM
+    assert sorted(blamed(made)) == sorted((asked_at(made, "/v1/speech")[0], asked_at(made, "/v1/code2wav")[0]))
 
 
 async def test_where_two_code2wavs_end_alike_the_talker_counts_wrongly() -> None:
