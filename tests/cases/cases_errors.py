@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from harness import Live, case, check, new_marker, now, short
+from harness import Live, case, check, in_time, new_marker, now, short
 
 
 @case("bad-json-400", "malformed JSON: 400, no engine is asked", ["brief"], "errors")
@@ -198,7 +198,7 @@ def _(g):
         e.up()
     t = now()
     while not g.is_good(g.ask(timeout=6)):
-        check(now() - t < 20, "still refused 20 s after the engines came back")
+        in_time(now() - t < 20, "still refused 20 s after the engines came back")
         time.sleep(0.3)
     time.sleep(1)
     for _ in range(4):

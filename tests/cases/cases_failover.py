@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from harness import Skip, case, check, kv_of, now, refuse_in_turn, ride_over
+from harness import Skip, case, check, in_time, kv_of, now, refuse_in_turn, ride_over
 
 
 @case(
@@ -139,5 +139,5 @@ def _(g):
             )
             good += 1
         else:
-            check(now() - t < 20, f"no service 20 s after the restart: {r.brief()}")
+            in_time(now() - t < 20, f"no service 20 s after the restart: {r.brief()}")
             time.sleep(0.2)

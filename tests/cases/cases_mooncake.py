@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from harness import case, check, kv_of, now, short
+from harness import case, check, in_time, kv_of, now, short
 
 
 @case(
@@ -63,7 +63,7 @@ def _(g):
             good += 1
         else:
             good = 0
-            check(
+            in_time(
                 now() - t < 20,
                 f"20 s after the restart decode is still told {short(kv_of(d[-1]) if d else None)}; the engine is {p[-1]['engine_id'] if p else '?'}",
             )
@@ -85,5 +85,5 @@ def _(g):
         e.rule("slow", ms=9000)
     r = g.ask(timeout=12)
     check(r.status >= 500, r.brief())
-    check(r.t_end - r.t0 < 3 * g.slack, f"took {r.t_end - r.t0:.1f} s")
+    in_time(r.t_end - r.t0 < 3 * g.slack, f"took {r.t_end - r.t0:.1f} s")
     g.quiet(1)

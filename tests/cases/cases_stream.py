@@ -6,7 +6,7 @@ import statistics
 import threading
 import time
 
-from harness import Live, case, check, delays, expected, new_marker, short
+from harness import Live, case, check, delays, expected, in_time, new_marker, short
 
 
 @case(
@@ -134,11 +134,11 @@ def _(g):
         e.set(itl_ms=150)
     d = delays(g, 9)
     late = sum(x > 0.14 for x in d)
-    check(
+    in_time(
         statistics.median(d) < 0.04 * g.slack,
         f"median delay of an event {statistics.median(d) * 1e3:.0f} ms (all, ms: {[round(x * 1e3) for x in d]})",
     )
-    check(late <= 2, f"{late} of {len(d)} events came after the next was sent (ms: {[round(x * 1e3) for x in d]})")
+    in_time(late <= 2, f"{late} of {len(d)} events came after the next was sent (ms: {[round(x * 1e3) for x in d]})")
 
 
 @case(
@@ -160,7 +160,7 @@ def _(g):
         sock = l.sock
         worst.append(max(a - b for (a, _), b in zip(r.objs(), g.calls(m, g.d)[-1]["events"], strict=False)))
     slow = sum(x > 0.03 for x in worst)
-    check(
+    in_time(
         slow <= 7,
         f"in {slow} of 24 short streams an event was held over 30 ms (worst of each, ms: {[round(x * 1e3) for x in worst]}): TCP_NODELAY missing?",
     )
@@ -178,7 +178,7 @@ def _(g):
     r = g.ask(n=5, timeout=10)
     g.good(r, 5)
     c = g.calls(r.marker, g.d)[-1]
-    check(
+    in_time(
         r.events()[0][0] - c["events"][0] < 0.25 * g.slack,
         f"the first event came {r.events()[0][0] - c['events'][0]:.2f} s after the engine sent it",
     )
@@ -203,7 +203,7 @@ def _(g):
     g.good(box["r"], 20)
     c = g.calls(slow, g.d)[-1]
     d = [a - b for (a, _), b in zip(box["r"].objs(), c["events"], strict=False)]
-    check(max(d) < 0.3 * g.slack, f"an event of the other stream came {max(d) * 1e3:.0f} ms late")
+    in_time(max(d) < 0.3 * g.slack, f"an event of the other stream came {max(d) * 1e3:.0f} ms late")
 
 
 @case(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from harness import G, Skip, case, check, now
+from harness import G, Skip, case, check, in_time, now
 
 
 @case(
@@ -48,7 +48,7 @@ def _(g):
     t = now()
     while not g.d[1].log():
         b.ask(n=1)
-        check(now() - t < 25, "the second replica never used the engine that came back")
+        in_time(now() - t < 25, "the second replica never used the engine that came back")
         time.sleep(0.3)
     ms = []
     for _ in range(4):

@@ -20,6 +20,10 @@ class Fail(AssertionError):
     pass
 
 
+class Late(Fail):
+    """What was to happen in some time did not: the fault may be the machine's, which stood still."""
+
+
 class Skip(Exception):
     pass
 
@@ -27,6 +31,12 @@ class Skip(Exception):
 def check(cond, msg):
     if not cond:
         raise Fail(msg)
+
+
+def in_time(cond, msg):
+    """`check` of how long something took."""
+    if not cond:
+        raise Late(msg)
 
 
 def case(id, title, reports=(), kind="", dirty=False, timeout=30, needs=None, split=False):

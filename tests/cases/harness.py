@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 
-from client import CASES, Fail, Live, Resp, Skip, case, check, expected, new_marker, now, short
+from client import CASES, Fail, Late, Live, Resp, Skip, case, check, expected, in_time, new_marker, now, short
 from under_test import G
 
 from engines import Engine, hdr, kv_of, rids
@@ -15,6 +15,7 @@ __all__ = [
     "Engine",
     "Fail",
     "G",
+    "Late",
     "Live",
     "Resp",
     "Skip",
@@ -27,6 +28,7 @@ __all__ = [
     "expected",
     "hdr",
     "hits_mid",
+    "in_time",
     "kv_of",
     "limit",
     "new_marker",
@@ -95,7 +97,7 @@ def cancel(g, stream, at, phase, started):
                 c["outcome"] == "aborted",
                 f"{phase}: {c['name']} ran on to its end ({c['outcome']}) after the client had left",
             )
-            check(
+            in_time(
                 c["t_end"] - t <= CANCEL * g.slack,
                 f"{phase}: {c['name']} was left {c['t_end'] - t:.2f} s after the client",
             )

@@ -24,7 +24,10 @@ sys.path.insert(0, HERE)
 sys.dont_write_bytecode = True
 import contextlib
 
-from harness import CASES, Engine, Fail, G, Skip
+from harness import CASES, Engine, Fail, G, Late, Skip
+
+LATE = "late: "
+"""Begins the reason of a failure that was one of time."""
 
 
 def free_ports(n):
@@ -188,6 +191,8 @@ def run_case(c, g):
             box["v"] = ("PASS", "")
         except Skip as x:
             box["v"] = ("SKIP", str(x))
+        except Late as x:
+            box["v"] = ("FAIL", f"{LATE}{x}")
         except Fail as x:
             box["v"] = ("FAIL", str(x))
         except Exception as x:
@@ -200,7 +205,7 @@ def run_case(c, g):
     t0 = time.time()
     t.start()
     t.join(c["timeout"] * g.slack)
-    return (*box.get("v", ("FAIL", f"no verdict after {c['timeout']} s: something hangs")), time.time() - t0)
+    return (*box.get("v", ("FAIL", f"{LATE}no verdict after {c['timeout']} s: something hangs")), time.time() - t0)
 
 
 def main():

@@ -8,7 +8,7 @@ import threading
 import time
 from urllib.parse import urlsplit
 
-from client import Fail, Live, check, expected, new_marker, now, short
+from client import Fail, Live, check, expected, in_time, new_marker, now, short
 
 
 class G:
@@ -44,8 +44,8 @@ class G:
         return Live(self.base, method, path, body, headers, **kw)
 
     def send(self, body, path="/v1/chat/completions", headers=None, timeout=10, method="POST", **kw):
-        l = self.live(body, path, headers, method, timeout=timeout, **kw)
-        r = l.read(timeout)
+        l = self.live(body, path, headers, method, timeout=timeout * self.slack, **kw)
+        r = l.read()
         l.close()
         return r
 
@@ -98,18 +98,19 @@ class G:
             busy = {e.name: e.stats()["in_flight"] for e in self.engines}
             if not any(busy.values()):
                 return
-            check(now() < end, f"engines still have requests in flight {within} s later: {busy}")
+            in_time(now() < end, f"engines still have requests in flight {within} s later: {busy}")
             time.sleep(0.03)
 
     def wait(self, f, timeout, msg):
         end = now() + timeout
         while not f():
-            check(now() < end, msg)
+            in_time(now() < end, msg)
             time.sleep(0.02)
 
     def good(self, r, n=4, marker=None):
         """The reply is a complete, right answer of n tokens."""
         m = marker or r.marker
+        self.came(r)
         check(r.status == 200, f"expected a good answer, got {r.brief()}; {self.trail(m)}")
         check(r.complete, f"the answer is cut: {r.brief()}; {self.trail(m)}")
         want = expected(m, n)
@@ -118,6 +119,9 @@ class G:
         if r.ctype == "text/event-stream":
             check(r.dones == 1, f"[DONE] came {r.dones} times")
             check(not r.errors, f"an error event in a good stream: {short(r.errors)}")
+
+    def came(self, r):
+        in_time(r.err != "timeout", f"no whole answer in time: {r.brief()}; {self.trail(r.marker) if r.marker else ''}")
 
     def is_good(self, r, n=4):
         try:
@@ -129,6 +133,7 @@ class G:
     def openai_error(self, r, status=None):
         """The reply is an error in OpenAI's shape; status: a number or a set of legal ones."""
         ok = {status} if isinstance(status, int) else status
+        self.came(r)
         check(
             r.status >= 400 and (not ok or r.status in ok),
             f"expected an error with status {sorted(ok) if ok else '4xx/5xx'}, got {r.brief()}",
@@ -148,6 +153,7 @@ class G:
 
     def refused(self, r, status=range(500, 600)):
         """The reply is a whole error answer with one of these statuses, whatever its shape (shapes have their own cases)."""
+        self.came(r)
         check(
             r.status in status and r.complete,
             f"expected an error answer, got {r.brief()}; {self.trail(r.marker) if r.marker else ''}",
