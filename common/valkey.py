@@ -12,7 +12,7 @@ from pathlib import Path
 from common.errors import ConfigurationError
 from common.process import Child
 
-READY_WITHIN = 10.0
+READY_WITHIN = 30.0
 """Seconds from start to the first answer."""
 LONGEST_SOCKET_PATH = 103
 """Bytes; what macOS allows, Linux allows 107."""

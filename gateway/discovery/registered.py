@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from common.clock import Clock
 from common.connectors import Connector
@@ -22,8 +23,18 @@ log = logging.getLogger(__name__)
 NAME = "registry"
 MISSED_FOR = 3 * EVERY
 """Seconds for which an entry must be missing before its engine is gone."""
+MISSED_AT = 3
+"""Looks at which it must have been, too: a gateway that stood still itself for so long has missed nothing."""
 AFTER_LOSS = 2 * TTL
 """The same while Redis has been back for less than this."""
+
+
+@dataclass(slots=True)
+class _Missing:
+    """`since` when, by the monotonic clock, and at how many looks."""
+
+    since: float
+    looks: int = 0
 
 
 class Registered:
@@ -36,7 +47,7 @@ class Registered:
         self._clock = clock
         self._last: dict[str, tuple[float, Found]] = {}
         """Engine -> since when it is there, epoch seconds, and what it says."""
-        self._missing: dict[str, float] = {}
+        self._missing: dict[str, _Missing] = {}
         self._lost_at: float | None = None
         self._faults: dict[str, str] = {}
         """Engine -> what is wrong with its announcement."""
@@ -57,9 +68,11 @@ class Registered:
         said = {id_: one for id_, text in listed.items() if text and (one := self._read(id_, text)) is not None}
         there = {id_: self._found(id_, one) for id_, one in said.items() if not one.leaving}
         for id_ in set(self._last) - set(said):
-            if now - self._missing.setdefault(id_, now) < self._patience(now):
+            missing = self._missing.setdefault(id_, _Missing(now))
+            missing.looks += 1
+            if missing.looks < MISSED_AT or now - missing.since < self._patience(now):
                 there[id_] = self._last[id_]
-        self._missing = {id_: since for id_, since in self._missing.items() if id_ in there and id_ not in said}
+        self._missing = {id_: one for id_, one in self._missing.items() if id_ in there and id_ not in said}
         self._last = {id_: one for id_, one in there.items() if one is not None}
         return [found for _, found in sorted(self._last.values(), key=lambda one: (one[0], one[1].engine.id))]
 

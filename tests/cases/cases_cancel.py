@@ -6,7 +6,7 @@ import re
 import threading
 import time
 
-from harness import Fail, at_work, cancel, case, check, now
+from harness import Fail, Late, at_work, cancel, case, check, now
 
 
 @case(
@@ -134,8 +134,8 @@ def _(g):
 
     try:
         g.wait(idle, 3, "")
-    except Fail:
-        raise Fail(f"gauges of the gateway still say: {gauge}")
+    except Late:
+        raise Late(f"gauges of the gateway still say: {gauge}")
     for _ in range(6):
         g.good(g.ask())
 
@@ -171,6 +171,6 @@ def _(g):
         ):
             return
         time.sleep(0.2)
-    raise Fail(
+    raise Late(
         "prefill holds KV that nobody will fetch (480 s until it expires); no decode call released it and no metric counts it"
     )

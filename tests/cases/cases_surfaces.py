@@ -39,7 +39,7 @@ def _(g):
     for e in g.d:
         e.set(itl_ms=500)
     g.d[1].down()
-    ls = [g.live(g.chat(n=40)[1]) for _ in range(6)]
+    ls = [g.live(g.chat(n=200)[1]) for _ in range(6)]
     for l in ls:
         l.read(10, until=lambda r: len(r.events()) >= 2)
     n = len(g.d[0].log())

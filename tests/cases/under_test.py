@@ -102,7 +102,7 @@ class G:
             time.sleep(0.03)
 
     def wait(self, f, timeout, msg):
-        end = now() + timeout
+        end = now() + timeout * self.slack
         while not f():
             in_time(now() < end, msg)
             time.sleep(0.02)

@@ -15,6 +15,7 @@ from gateway.api.admin.timeline import spans
 from gateway.api.services import Served, Services
 from gateway.api.views import record_summary, record_view
 from gateway.lifecycle import Record, State
+from gateway.transport.awake import within
 
 router = APIRouter()
 
@@ -85,14 +86,15 @@ async def cancel(request_id: str, services: Served) -> dict[str, Any]:
     record = await known(services, request_id)
     if record.live and not services.coordinator.cancel(key) and not await services.store.ask_cancel(record.owner, key):
         raise OwnerAway(f"the gateway {record.owner}, which runs the request, does not listen now")
-    deadline = services.clock.monotonic() + CANCEL_WITHIN
-    while record.live:
-        if services.clock.monotonic() > deadline:
-            raise OwnerAway(
-                f"the gateway {record.owner}, which runs the request, did not end it in {CANCEL_WITHIN:g} s"
-            )
-        await asyncio.sleep(LOOK_AGAIN)
-        record = await known(services, request_id)
+    try:
+        async with within(CANCEL_WITHIN):
+            while record.live:
+                await asyncio.sleep(LOOK_AGAIN)
+                record = await known(services, request_id)
+    except TimeoutError:
+        raise OwnerAway(
+            f"the gateway {record.owner}, which runs the request, did not end it in {CANCEL_WITHIN:g} s"
+        ) from None
     return record_summary(record)
 
 

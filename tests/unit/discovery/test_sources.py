@@ -77,6 +77,18 @@ async def test_one_whose_entry_ends_is_gone_a_little_later(ended: dict[str, str 
     assert await redis.ids() == [TWO]
 
 
+async def test_a_gateway_that_stood_still_itself_drops_nobody() -> None:
+    redis = Redis()
+    redis.store.announcements = {ONE: said()}
+    await redis.ids()
+    redis.store.announcements = {}
+    assert await redis.ids() == [ONE]
+    redis.clock.advance(2 * MISSED_FOR)
+    assert await redis.ids() == [ONE]
+    redis.store.announcements = {ONE: said()}
+    assert await redis.ids() == [ONE]
+
+
 async def test_a_redis_that_was_away_and_is_empty_drops_nobody() -> None:
     """All have time to announce themselves again: longer than their own heartbeats and their own waiting take."""
     redis = Redis()
