@@ -4,4 +4,4 @@ import pytest
 
 pytest.register_assert_rewrite("tests.e2e.checking")
 
-pytest_plugins = ("tests.redis_server", "tests.real_engines", "tests.no_skips", "tests.together")
+pytest_plugins = ("tests.redis_server", "tests.real_engines", "tests.no_skips", "tests.together", "tests.patient")

@@ -21,7 +21,6 @@ from gateway.wire import RELEASE_PATH, release_body
 
 WITHIN = Deadlines(connect=2.0, headers=5.0, idle=5.0)
 """For a call that an engine answers at once, or not at all."""
-TRIES = 2
 FREED_BY = frozenset({200, 400})
 """A decode that is refused in vLLM's handler frees prefill's blocks; one that ran after all has fetched them."""
 REMEMBERED = 65536
@@ -100,25 +99,20 @@ class Abandoned:
     async def _release(self, held: int, leg: str, model: str, ctx: HandoffContext, handoff: Handoff) -> None:
         params = self._connector.decode_params(ctx, handoff)
         if params is not None:
-            tried: frozenset[str] = frozenset()
             for engine in self._able(model, ctx.decode):
-                if len(tried) == TRIES:
-                    break
-                tried |= {engine.id}
                 if await self._refused(engine, leg, release_body(model, params)):
                     self._metrics.released.inc()
                     self._held.pop(held, None)
                     return
 
     def _able(self, model: str, first: Engine) -> list[Engine]:
-        """The decode engine that the handoff was for, and another: any of them can refuse."""
-        engines = [first]
+        """The decode engine that the handoff was for, and another: any of them can refuse. Where there is no other, the
+        same once more: it may only have stood still."""
+        wish = Wish(Role.DECODE, model, tried=frozenset({first.id}))
         try:
-            wish = Wish(Role.DECODE, model, tried=frozenset({first.id}))
-            engines.append(self._picker.pick(self._fleet.candidates(), wish).engine)
+            return [first, self._picker.pick(self._fleet.candidates(), wish).engine]
         except NoRoutableEngine:
-            pass
-        return engines
+            return [first, first]
 
     async def _refused(self, engine: Engine, leg: str, body: bytes) -> bool:
         try:

@@ -151,6 +151,21 @@ async def test_a_decode_that_dies_in_mid_answer_has_fetched_its_kv() -> None:
     assert rig.count("duet_handoffs_abandoned_total") == held(rig) == 0
 
 
+@pytest.mark.parametrize("first", [Script(before=[CUT]), EngineTimeout("nothing came", engine=DECODE.id)])
+async def test_where_there_is_one_decode_a_release_that_is_lost_is_sent_once_more(first: Script | EngineError) -> None:
+    rig = Rig(policies=ONCE)
+    rig.client.on(leg="release", reply=first, times=1)
+    rig.client.on(leg="release", reply=REFUSED)
+    rig.client.on(leg="prefill", reply=prefilled())
+    rig.client.on(leg="decode", reply=REFUSED)
+    with pytest.raises(EngineError):
+        await rig.ask()
+    await rig.coordinator.drain()
+    assert len(rig.client.posts_of("release")) == 2
+    assert rig.count("duet_handoffs_released_total") == 1
+    assert held(rig) == 0
+
+
 async def test_while_a_release_is_on_its_way_the_kv_is_held() -> None:
     gate = asyncio.Event()
     rig = rig_of(release=Script(REFUSED.parts, 400, REFUSED.headers, before=[gate]))
