@@ -8,8 +8,9 @@ import psutil
 
 from common.process.guard import PR_SET_CHILD_SUBREAPER, prctl
 
-GRACE = 10.0
-"""Seconds from SIGTERM to SIGKILL."""
+GRACE = 3.0
+"""Seconds from SIGTERM to SIGKILL, and from there until no more is waited for. vLLM has given its processes 5 by then,
+and whoever ends the server gives it 10 in all (`common/process`)."""
 TRACKER = "from multiprocessing.resource_tracker import main"
 """In its command line, as what it is to run. It heeds no SIGTERM, and ends with those whose resources it tracks."""
 

@@ -24,6 +24,10 @@ WITHIN = 0.2
 OWNER = "replica-a"
 
 
+def stand_still() -> None:
+    time.sleep(2 * WITHIN)
+
+
 class StoodStill(MemoryStore):
     """At its second look the whole process stands still, for longer than a cancellation waits; what it was told
     meanwhile it hears afterwards."""
@@ -34,7 +38,7 @@ class StoodStill(MemoryStore):
         found = await super().get(request_id)
         self.looked += 1
         if self.looked == 2:
-            time.sleep(2 * WITHIN)
+            stand_still()
         return found
 
 
