@@ -6,13 +6,20 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from gateway.transport import awake
+
 T = TypeVar("T")
+WITHIN = 60.0
+"""Seconds; long, because a machine that is busy with other things may take many of them."""
 
 
-async def until(look: Callable[[], Awaitable[T | None]], what: str, *, within: float = 5.0, every: float = 0.01) -> T:
-    """What `look` gives as soon as that is neither None nor false. Fails after `within` seconds."""
+async def until(
+    look: Callable[[], Awaitable[T | None]], what: str, *, within: float = WITHIN, every: float = 0.01
+) -> T:
+    """What `look` gives as soon as that is neither None nor false. Fails after `within` seconds, not counting time in
+    which this process stood still."""
     try:
-        async with asyncio.timeout(within):
+        async with awake.within(within):
             while True:
                 if found := await look():
                     return found

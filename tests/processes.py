@@ -11,6 +11,9 @@ from pathlib import Path
 
 from common.process.guard import descendants
 
+WITHIN = 60.0
+"""Seconds; long, because a machine that is busy with other things may take many of them."""
+
 
 def alive(pid: int) -> bool:
     """Whether it runs; one that has ended and was not collected yet does not."""
@@ -20,7 +23,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait_for(what: Callable[[], object], *, within: float = 10.0) -> None:
+def wait_for(what: Callable[[], object], *, within: float = WITHIN) -> None:
     """Returns once `what` is true; fails after `within` seconds."""
     until = time.monotonic() + within
     while not what():
@@ -28,7 +31,7 @@ def wait_for(what: Callable[[], object], *, within: float = 10.0) -> None:
         time.sleep(0.01)
 
 
-def wait_for_end(pids: Iterable[int], *, within: float = 10.0) -> None:
+def wait_for_end(pids: Iterable[int], *, within: float = WITHIN) -> None:
     """Returns once none of them runs; fails after `within` seconds, naming those that do."""
     until = time.monotonic() + within
     while left := {pid: _command(pid) for pid in pids if alive(pid)}:

@@ -21,6 +21,10 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 CLIENT, ADMIN = "client-s3cret-7f", "admin-s3cret-9c"
 WITHIN = 30_000
 """Milliseconds for what a page must show: a bound for a busy machine, not a promise."""
+LAUNCHED_WITHIN = 90_000
+"""Milliseconds for a browser to start."""
+ANSWERED_WITHIN = 240
+"""Seconds for an answer, and for each silence in it: longer than a test needs to click through a page."""
 
 
 @dataclass
@@ -42,7 +46,7 @@ class Deployment:
         """One request, to its end; its id. `named` is the client's own id for it."""
         headers = authorization(CLIENT) | ({} if named is None else {"x-request-id": named})
         body = {"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 6, **fields}
-        reply = await self.one.client.post("/v1/chat/completions", json=body, headers=headers)
+        reply = await self.one.client.post("/v1/chat/completions", json=body, headers=headers, timeout=ANSWERED_WITHIN)
         return str(reply.headers["x-duet-request-id"])
 
 
@@ -85,6 +89,7 @@ async def deployment(world: World) -> Deployment:
     spare, url = await world.another()
     assert world.decode is not None
     options = {"decode": (world.decode[1], url), "api_key": (CLIENT,), "admin_key": ADMIN}
+    options["idle_timeout"] = ANSWERED_WITHIN
     one, two = await world.gateway(**options), await world.gateway(**options)
     for engine in (one.prefill, one.decode, spare):
         engine.latency.per_prompt_token = 0.002
@@ -99,7 +104,9 @@ async def browser() -> AsyncIterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("no chromium on this machine: Debian's package is `chromium`")
     async with async_playwright() as playwright:
-        made = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        made = await playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"], timeout=LAUNCHED_WITHIN
+        )
         yield made
         await made.close()
 

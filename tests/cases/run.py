@@ -115,7 +115,7 @@ class Bench:
         self.opts["model"] = args.model
 
     def wait_engine(self, e):
-        end = time.time() + 15
+        end = time.time() + 60
         while True:
             try:
                 e.stats()

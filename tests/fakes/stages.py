@@ -161,7 +161,7 @@ class FakeCode2Wav:
 @asynccontextmanager
 async def talker_server(talker: FakeTalker) -> AsyncIterator[FakeTalker]:
     identity = {"stage": "talker", "model": talker.model, "speakers": list(talker.speakers)}
-    with Publisher(unknown_for=0.2) as publisher:
+    with Publisher() as publisher:
 
         async def speak(request: Request) -> Response:
             ask = json.loads(await request.body())

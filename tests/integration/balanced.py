@@ -20,9 +20,10 @@ from tests.integration.conftest import World
 ROOT = Path(__file__).parents[2]
 TEMPLATE = ROOT / "deploy" / "nginx.conf"
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
-LEASE = 2.0
-"""Seconds after which a gateway that was killed counts as dead."""
+LEASE = 15.0
+"""Seconds after which a gateway that was killed counts as dead: longer than one stands still that lives."""
 READY_WITHIN = 60.0
+"""Seconds until what was started answers."""
 
 AROUND = """
 daemon off;

@@ -15,7 +15,7 @@ from engines.sim.engine import SimEngine
 from engines.sim.runner import running
 from gateway.bootstrap import build
 from gateway.settings import Settings
-from tests.awaiting import until
+from tests.awaiting import WITHIN, until
 from tests.redis_server import scratch_prefix
 from tests.serving import serving
 
@@ -48,7 +48,7 @@ class Pair:
     async def record_of(self, request_id: str) -> dict[str, Any]:
         return (await self.client.get(f"/admin/requests/{request_id}")).json()
 
-    async def record_in(self, state: str, request_id: str, *, within: float = 5.0) -> dict[str, Any]:
+    async def record_in(self, state: str, request_id: str, *, within: float = WITHIN) -> dict[str, Any]:
         """The record as soon as it is in a state: it is written behind the answer."""
 
         async def look() -> dict[str, Any] | None:

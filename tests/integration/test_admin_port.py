@@ -18,6 +18,10 @@ from common.ports import free_ports
 from tests.processes import wait_for
 
 KEY = {"authorization": "Bearer a"}
+WITHIN = 60.0
+"""Seconds for whatever is waited for."""
+ENDS_WITHIN = 25.0
+"""Seconds from the signal to the end, however busy the machine: less than the 30 of shutdown_grace."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ def gateway(redis_url: str, tmp_path: Path) -> Iterator[Gateway]:
         subprocess.Popen(command, stderr=err, env=env, cwd=Path(__file__).parents[2]) as process,
     ):
         try:
-            wait_for(lambda: answers(urls[0]), within=60)
+            wait_for(lambda: answers(urls[0]), within=WITHIN)
             yield Gateway(process, *urls)
         finally:
             process.kill()
@@ -49,14 +53,14 @@ def gateway(redis_url: str, tmp_path: Path) -> Iterator[Gateway]:
 
 def answers(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/livez").status_code == 200
+        return httpx.get(f"{url}/livez", timeout=WITHIN).status_code == 200
     except httpx.TransportError:
         return False
 
 
 def test_each_port_serves_what_is_its_own_and_a_watcher_delays_no_end(gateway: Gateway) -> None:
     seen = {
-        (name, path): httpx.get(url + path, headers=KEY).status_code
+        (name, path): httpx.get(url + path, headers=KEY, timeout=WITHIN).status_code
         for name, url in (("clients", gateway.clients), ("admin", gateway.admin))
         for path in ("/admin/topology", "/admin/ui", "/v1/models", "/v1/chat/completions", "/livez", "/administer")
     }
@@ -76,11 +80,11 @@ def test_each_port_serves_what_is_its_own_and_a_watcher_delays_no_end(gateway: G
         ("admin", "/livez"): 200,
         ("admin", "/administer"): 404,
     }
-    began = time.monotonic()
-    with httpx.stream("GET", f"{gateway.admin}/admin/events", headers=KEY) as events:
+    with httpx.stream("GET", f"{gateway.admin}/admin/events", headers=KEY, timeout=WITHIN) as events:
         lines = events.iter_lines()
         assert next(lines) == "retry: 1000"
+        began = time.monotonic()
         gateway.process.send_signal(signal.SIGTERM)
         assert [line for line in lines if line.startswith("data")] == []
-    assert gateway.process.wait(20) == 0
-    assert time.monotonic() - began < 15, "shutdown_grace is 30 s, and nothing is to be waited for"
+    assert gateway.process.wait(WITHIN) == 0
+    assert time.monotonic() - began < ENDS_WITHIN, "shutdown_grace is 30 s, and nothing is to be waited for"

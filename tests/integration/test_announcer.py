@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from common.engine import Role
 from common.errors import ConfigurationError
 from common.ports import free_ports
-from common.registry import TTL, Announcement, Announcer, Health, Registry, health_of
+from common.registry import Announcement, Announcer, Health, Registry, health_of
 from common.registry.process import ADVERTISE, LIFE, PREFIX, URL, announce, variables
 from engines.sim.engine import SimEngine
 from engines.sim.runner import running
@@ -25,6 +25,16 @@ from tests.redis_server import keys_under, scratch_prefix
 
 ID = "10.0.0.1:8100"
 SAID = Announcement(f"http://{ID}", Role.PREFILL, "first", 0.0, {"model": "m"})
+KEPT, PATIENCE = 60.0, 20.0
+"""Seconds that an entry outlives its heartbeat, and for an answer: enough of both on a busy machine."""
+HASTY = 1.0
+"""Seconds for an answer that does not come."""
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.registry.announcer.TTL", KEPT)
+    monkeypatch.setattr("common.registry.announcer.WITHIN", PATIENCE)
 
 
 @dataclass
@@ -86,7 +96,7 @@ async def test_what_is_written_ends_by_itself(rig: Rig) -> None:
         keys = await keys_under(redis, rig.prefix)
         names = Registry(rig.prefix)
         assert sorted(keys) == sorted([names.index, names.entry(ID)])
-        assert 0 < await redis.pttl(names.entry(ID)) <= TTL * 1000
+        assert 0 < await redis.pttl(names.entry(ID)) <= KEPT * 1000
         assert await redis.pttl(names.index) > 0
         await redis.delete(names.entry(ID))
         assert await rig.store.announced() == {ID: None}
@@ -113,12 +123,14 @@ def test_a_registry_that_is_none_is_told_without_its_password(url: str) -> None:
         assert "s3cret" not in told.value.message
 
 
-async def test_how_an_engine_is() -> None:
+async def test_how_an_engine_is(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = SimEngine()
     async with running(engine) as url:
         assert await asyncio.to_thread(health_of, url) is Health.WELL
         engine.rule("hang", on="health", times=1)
-        assert await asyncio.to_thread(health_of, url) is Health.SILENT
+        with monkeypatch.context() as hasty:
+            hasty.setattr("common.registry.announcer.WITHIN", HASTY)
+            assert await asyncio.to_thread(health_of, url) is Health.SILENT
         engine.dead = True
         assert await asyncio.to_thread(health_of, url) is Health.GONE
     assert await asyncio.to_thread(health_of, url) is Health.GONE
@@ -136,11 +148,12 @@ def test_all_processes_of_an_engine_are_one_life_and_each_start_another() -> Non
     assert first[LIFE] != second[LIFE]
 
 
-PROGRAM = """
-import logging, sys
+PROGRAM = f"""
+import sys
 from common.engine import Role
-from common.registry.process import announce
-announce(Role.TALKER, {"model": "m"})
+from common.registry import announcer, process
+announcer.TTL, announcer.WITHIN, process.END_WITHIN = {KEPT}, {PATIENCE}, {PATIENCE}
+process.announce(Role.TALKER, {{"model": "m"}})
 sys.stdin.read()
 """
 
@@ -157,9 +170,9 @@ async def test_a_process_takes_its_announcement_back_at_its_end(rig: Rig) -> Non
             texts: Any = list((await rig.store.announced()).values())
             return Announcement.of(texts[0]) if texts and texts[0] else None
 
-        there = await until(said, "it is announced", within=30)
+        there = await until(said, "it is announced")
         assert (there.url, there.role, there.life, there.leaving) == (url, Role.TALKER, env[LIFE], False)
-        await asyncio.wait_for(process.communicate(b""), 30)
+        await asyncio.wait_for(process.communicate(b""), 60)
         gone = await said()
         assert gone is not None
         assert gone.leaving

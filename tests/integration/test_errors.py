@@ -143,7 +143,7 @@ async def test_a_whole_stream_without_done_gets_one(pair: Pair) -> None:
 
 
 async def test_a_silent_engine_is_given_up(world: World) -> None:
-    pair = await world.gateway(connect_timeout=0.2, prefill_timeout=0.2, idle_timeout=0.2, unary_timeout=0.2)
+    pair = await world.gateway(prefill_timeout=1.5, idle_timeout=1.5, unary_timeout=1.5)
     pair.prefill.rule("hang")
     reply = await pair.chat()
     assert reply.status_code == 504

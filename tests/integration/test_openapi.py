@@ -28,7 +28,7 @@ LEFT_OUT = {
 ROOM, FEW = 256, 4
 MOST = 16384
 """Choices; an engine refuses more."""
-WITHIN = 10.0
+WITHIN = 60.0
 """Seconds of one call."""
 
 

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import httpx
+import pytest
 from redis.asyncio import Redis
 
 from common.ports import free_ports
@@ -48,15 +49,16 @@ async def test_load_is_shared(world: World) -> None:
     await asyncio.gather(client, return_exceptions=True)
 
 
+@pytest.mark.timeout(300)
 async def test_a_killed_gateways_request_is_closed_by_another_and_every_key_ends(world: World, tmp_path: Path) -> None:
     """SIGKILL between prefill and decode. The survivor has nothing but Redis to know of it."""
-    lease = 1.0
+    lease = 5.0  # seconds; longer than one stands still that lives
     survivor = await world.gateway(owner_lease=lease)
     survivor.decode.rule("hang")
     (port,) = free_ports(1)
     with gateway(world, "victim", port, tmp_path, lease=lease) as child:
         url = f"http://127.0.0.1:{port}"
-        await ready(child, url, within=30)
+        await ready(child, url, within=100)
         async with httpx.AsyncClient(base_url=url, timeout=20) as client:
             body = {"model": "sim", "prompt": "x", "max_tokens": 4}
             doomed = asyncio.create_task(client.post("/v1/completions", json=body))
@@ -68,7 +70,7 @@ async def test_a_killed_gateways_request_is_closed_by_another_and_every_key_ends
             request_id = survivor.decode.calls[0].headers["x-request-id"].partition("-")[0]
             os.kill(gateway_pid(child), signal.SIGKILL)
             await asyncio.gather(doomed, return_exceptions=True)
-        record = await survivor.record_in("expired", request_id, within=lease * 2 + 2)
+        record = await survivor.record_in("expired", request_id)
     assert record["error"]["code"] == "gateway_died"
     assert record["replica"] in record["error"]["message"]
     assert await survivor.metric("duet_reaped_total") == 1

@@ -31,6 +31,7 @@ TOKENS = 60
 SLOW, FAST = 1.0, 0.02
 """Seconds between two tokens: slow while something is done to streams, so that none ends meanwhile."""
 WITHIN = 60.0
+"""Seconds for whatever is waited for."""
 
 
 @dataclass
@@ -168,8 +169,7 @@ async def _right(d: Deployment, streams: list[Stream]) -> None:
     """The same prompts again, whole: the same text."""
     for stream in streams:
         body = {"model": "sim", "prompt": stream.prompt, "max_tokens": TOKENS}
-        async with d.client.post(f"{d.balanced}/v1/completions", json=body) as reply:
-            assert (await reply.json())["choices"][0]["text"] == stream.text
+        assert (await _answer(d, body))["choices"][0]["text"] == stream.text
 
 
 async def _taken_by(d: Deployment, name: str) -> None:
@@ -177,13 +177,24 @@ async def _taken_by(d: Deployment, name: str) -> None:
     replica = await d.replica(name)
 
     async def gets() -> bool:
-        body = {"model": "sim", "prompt": "again", "max_tokens": 1}
-        async with d.client.post(f"{d.balanced}/v1/completions", json=body) as reply:
-            assert reply.status == 200, await reply.text()
-            id_ = reply.headers["x-duet-request-id"]
+        id_ = (await _answer(d, {"model": "sim", "prompt": "again", "max_tokens": 1}))["request_id"]
         return bool((await d.admin("two", f"requests/{id_}"))["replica"] == replica)
 
     await until(gets, "a request through the balancer runs on it", within=WITHIN)
+
+
+async def _answer(d: Deployment, body: dict[str, Any]) -> dict[str, Any]:
+    """A whole answer, with its `request_id`; asked for again where a gateway has nobody to give the request to: to it,
+    an engine on a machine that stood still is away."""
+
+    async def answer() -> dict[str, Any] | None:
+        async with d.client.post(f"{d.balanced}/v1/completions", json=body) as reply:
+            if reply.status == 503:
+                return None
+            assert reply.status == 200, await reply.text()
+            return {**await reply.json(), "request_id": reply.headers["x-duet-request-id"]}
+
+    return await until(answer, "a request through the balancer is answered", within=WITHIN, every=0.1)
 
 
 async def _nothing_is_left(d: Deployment, doomed: str, lost: list[Stream]) -> None:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from httpx import URL
 
 from gateway.api.protocol import MOST_HEADERS, BoundedProtocol, bounded
-from tests.integration.test_http import Exchange, exchange, seen
+from tests.awaiting import until
+from tests.integration.test_http import Exchange, exchange, hasty_exchange, seen
 from tests.serving import serving
 
-__all__ = ["exchange"]
+__all__ = ["exchange", "hasty_exchange"]
 WITHIN = 0.3
-"""Seconds for the rest of a body."""
+"""Seconds for the rest of a body, where it does not come."""
 PATIENCE = 60
 """Seconds after which a connection counts as one that nothing closes."""
 LENGTH = b"GET / HTTP/1.1\r\nhost: x\r\ncontent-length: 50\r\n\r\n"
@@ -40,20 +41,39 @@ async def hasty(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"wer", "more_body": False})
 
 
-BOUNDED = bounded(max_header_bytes=4096, headers_within=WITHIN, written_within=60, on_stalled=lambda: None)
+PATIENT = bounded(max_header_bytes=4096, headers_within=PATIENCE, written_within=PATIENCE, on_stalled=lambda: None)
 
 
-class Impatient(BOUNDED):  # type: ignore[misc, valid-type]
-    """Keeps no idle connection for long."""
+class Hasty(PATIENT):  # type: ignore[misc, valid-type]
+    """Waits for a request, and then for no rest of it."""
+
+    def on_response_complete(self) -> None:
+        self.headers_within = WITHIN
+        super().on_response_complete()
+
+
+class Impatient(Hasty):
+    """Keeps no idle connection for long either."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.timeout_keep_alive = WITHIN
 
 
+class Watched(PATIENT):  # type: ignore[misc, valid-type]
+    """Waits long for everything; a test looks at the last one that was made."""
+
+    last: ClassVar[Watched]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.timeout_keep_alive = PATIENCE
+        Watched.last = self
+
+
 @asynccontextmanager
 async def answered(
-    request: bytes, http: type[BoundedProtocol] = BOUNDED
+    request: bytes, http: type[BoundedProtocol] = Hasty
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection on which that request has its whole answer."""
     async with serving(hasty, http) as url:
@@ -91,9 +111,15 @@ async def test_one_that_sends_the_rest_byte_by_byte_is_cut_all_the_same() -> Non
 
 @pytest.mark.parametrize(("request_", "rest"), [(LENGTH, b"x" * 50), (CHUNKS, b"cde\r\n0\r\n\r\n")])
 async def test_a_rest_that_comes_in_time_is_followed_by_the_next_request(request_: bytes, rest: bytes) -> None:
-    async with answered(request_) as (reader, writer):
+    async with answered(request_, Watched) as (reader, writer):
+        deadline = Watched.last._rest_deadline
+        assert deadline is not None
         writer.write(rest)
-        await asyncio.sleep(2 * WITHIN)
+
+        async def lifted() -> bool:
+            return deadline.cancelled()
+
+        await until(lifted, "the connection is not to be closed any more")
         writer.write(LAST)
         assert (await asyncio.wait_for(reader.read(), PATIENCE)).endswith(b"answer")
 
@@ -107,7 +133,8 @@ async def test_what_is_idle_behind_such_a_rest_is_closed(behind: bytes) -> None:
 
 async def test_what_is_not_idle_behind_such_a_rest_stays_open() -> None:
     """It came with the rest, and takes longer than an idle connection is kept."""
-    async with answered(LENGTH, Impatient) as (reader, writer):
+    async with answered(LENGTH, Watched) as (reader, writer):
+        Watched.last.timeout_keep_alive = WITHIN
         writer.write(b"x" * 50 + LAST.replace(b"GET /", b"GET /slow"))
         assert b"answer" in await asyncio.wait_for(reader.read(), PATIENCE)
 
@@ -146,6 +173,6 @@ async def test_as_many_headers_as_there_may_be(exchange: Exchange) -> None:
     assert answer.startswith(b"HTTP/1.1 200")
 
 
-async def test_a_body_beside_the_hot_paths_is_not_waited_for_either(exchange: Exchange) -> None:
+async def test_a_body_beside_the_hot_paths_is_not_waited_for_either(hasty_exchange: Exchange) -> None:
     head = b"POST /admin/engines HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"
-    assert seen(await exchange(head)) == (408, "request_timeout")
+    assert seen(await hasty_exchange(head)) == (408, "request_timeout")

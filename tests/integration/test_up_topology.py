@@ -18,7 +18,10 @@ from engines.talker import talker_folder
 from tests.processes import wait_for
 from tests.running_up import RunningUp, running_up
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc: Linux")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc: Linux"),
+    pytest.mark.timeout(300),
+]
 
 Start = Callable[..., RunningUp]
 ORDER = ["code2wav", "talker", "decode", "prefill"]

@@ -17,7 +17,7 @@ import redis
 from common import valkey
 from common.errors import ConfigurationError
 from common.valkey import EmbeddedValkey
-from tests.processes import descendants, wait_for_end
+from tests.processes import descendants, wait_for, wait_for_end
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +100,13 @@ def test_a_server_that_never_answers_is_given_up(own_temp: Path, monkeypatch: py
     mute.chmod(0o700)
     monkeypatch.setattr(valkey, "_binary", lambda: mute)
     monkeypatch.setattr(valkey, "READY_WITHIN", 0.3)
+    answers = EmbeddedValkey._answers
+
+    def answers_once_it_runs(server: EmbeddedValkey) -> bool:
+        wait_for(lambda: "thinking" in server.child.tail(), within=60)
+        return answers(server)
+
+    monkeypatch.setattr(EmbeddedValkey, "_answers", answers_once_it_runs)
     server = EmbeddedValkey()
     with pytest.raises(ConfigurationError, match="did not start; it said:\nthinking"):
         server.start()

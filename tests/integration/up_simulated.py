@@ -12,6 +12,7 @@ A Talker and a Code2Wav are `sim` in each of them: they answer, and say nothing.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -37,8 +38,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 BROKEN = "print('no weights'); exit(3)"
-GRACE = 2.0
-"""Seconds: longer than two signals have to be apart, and no longer."""
+GRACE = float(os.environ.get("UP_SIMULATED_GRACE", "2"))
+"""Seconds that engines which do not end are given: no longer than need be, unless a second signal is to come before."""
 
 
 def main(kind: str, *arguments: str) -> None:

@@ -39,6 +39,10 @@ from common.ports import free_ports
 
 ROOT = Path(__file__).parents[3]
 KEY = Key("r-1-decode", "thinker")
+WITHIN = 60.0
+"""Seconds after which a test has failed: a machine may stand still for some of them."""
+LOST_AFTER = 1.0
+"""Seconds that a test waits for who does not answer."""
 
 
 def has_ipv6() -> bool:
@@ -60,13 +64,13 @@ def endpoint(request: pytest.FixtureRequest) -> str | None:
 
 @pytest.fixture
 def publisher(endpoint: str | None) -> Iterator[Publisher]:
-    with Publisher(endpoint, unknown_for=0.2) as publisher:
+    with Publisher(endpoint) as publisher:
         yield publisher
 
 
 @pytest.fixture
 async def puller() -> AsyncIterator[Puller]:
-    async with Puller(beat=0.1, lost_after=1.0, window=8) as puller:
+    async with Puller(beat=0.1, lost_after=LOST_AFTER, window=8) as puller:
         yield puller
 
 
@@ -87,7 +91,7 @@ async def pulled(puller: Puller, reference: Reference, start: int = 0, got: list
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WITHIN):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -165,10 +169,11 @@ async def test_a_failure_comes_after_the_rows_before_it(publisher: Publisher, pu
     assert got == list(range(frames))
 
 
-async def test_a_stream_that_nobody_opens_ends_too(publisher: Publisher, puller: Puller) -> None:
-    with pytest.raises(StreamFailed) as raised:
-        await pulled(puller, publisher.reference(Key("nobody", "thinker")))
-    assert raised.value.reason == "unknown"
+async def test_a_stream_that_nobody_opens_ends_too(endpoint: str | None, puller: Puller) -> None:
+    with Publisher(endpoint, unknown_for=0.2) as publisher:
+        with pytest.raises(StreamFailed) as raised:
+            await pulled(puller, publisher.reference(Key("nobody", "thinker")))
+        assert raised.value.reason == "unknown"
 
 
 async def test_who_has_had_frames_of_it_waits_for_no_stream_that_is_not_known(
@@ -242,7 +247,8 @@ async def test_a_producer_that_stops_says_so(endpoint: str | None, puller: Pulle
         assert not Path(publisher.endpoint.removeprefix("ipc://")).parent.exists()
 
 
-async def test_a_producer_that_was_killed_is_lost(endpoint: str | None, puller: Puller, tmp_path: Path) -> None:
+async def test_a_producer_that_was_killed_is_lost(endpoint: str | None, tmp_path: Path) -> None:
+    beat = 0.1
     code = (
         "import sys, time; from common.channel import *; p = Publisher(sys.argv[1]);"
         "p.publish(Key('r', 's'), {'x': Rows.of('uint8', (1,), b'a')}); print(p.endpoint, flush=True); time.sleep(60)"
@@ -253,9 +259,13 @@ async def test_a_producer_that_was_killed_is_lost(endpoint: str | None, puller: 
     try:
         assert child.stdout is not None
         at = (await child.stdout.readline()).decode().strip()
-        async with aclosing(puller.frames(Reference(at, Key("r", "s")))) as frames:
+        async with (
+            Puller(beat=beat, lost_after=WITHIN) as puller,
+            aclosing(puller.frames(Reference(at, Key("r", "s")))) as frames,
+        ):
             await anext(frames)
             child.kill()
+            puller._patience = round(LOST_AFTER / beat)
             with pytest.raises(ProducerLost, match="at frame 1"):
                 await anext(frames)
     finally:
@@ -270,7 +280,7 @@ async def test_a_process_that_ends_leaves_no_socket() -> None:
         "p.publish(Key('r', 's'), {'x': Rows.of('uint8', (1,), b'a')})"
     )
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", code, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WITHIN):
         out, _ = await child.communicate()
     assert child.returncode == 0
     assert not Path(out.decode().strip().removeprefix("ipc://")).parent.exists()

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,10 @@ from common.channel.wire import MAX_ASKED, Drop, Message, Pull, Wait, from_parts
 
 KEY, OTHER = Key("r-1-decode", "thinker"), Key("r-2-decode", "thinker")
 DEEP = b"[" * 60_000
-WITHIN = 30.0
+WITHIN = 60.0
+"""Seconds after which a test has failed."""
+OFTEN, SELDOM = 0.2, 10.0
+"""Seconds of a beat: where a test waits for some, and where it counts what is asked between two."""
 
 
 def row(nbytes: int = 1) -> dict[str, Rows]:
@@ -52,9 +56,10 @@ async def pulled(puller: Puller, reference: Reference) -> list[int]:
 
 @asynccontextmanager
 async def producer(
-    tmp_path: Path, answer: Callable[[int, Pull], list[Message]]
+    tmp_path: Path, answer: Callable[[int, Pull], list[Message]], *, beat: float = SELDOM
 ) -> AsyncIterator[tuple[Puller, Reference, list[int]]]:
-    """A producer that says `answer(number of the pull, pull)`; the list has what index each pull began at."""
+    """A producer that says `answer(number of the pull, pull)`; the list has what index each pull began at. `beat` is
+    its puller's."""
     starts: list[int] = []
     endpoint = f"ipc://{tmp_path}/rows"
     context = zmq.asyncio.Context()
@@ -72,7 +77,7 @@ async def producer(
 
     serving = asyncio.create_task(serve())
     try:
-        async with Puller(beat=0.2, lost_after=WITHIN, window=8) as puller:
+        async with Puller(beat=beat, lost_after=WITHIN, window=8) as puller:
             yield puller, Reference(endpoint, KEY), starts
     finally:
         serving.cancel()
@@ -187,7 +192,7 @@ async def test_a_frame_that_cannot_be_said_ends_its_stream_and_no_other() -> Non
         publisher.publish(KEY, bad)
         publisher.publish(OTHER, row())
         publisher.close(OTHER)
-        async with Puller(beat=0.2, lost_after=WITHIN) as puller, asyncio.timeout(WITHIN):
+        async with Puller(beat=SELDOM, lost_after=WITHIN) as puller, asyncio.timeout(WITHIN):
             frames = puller.frames(publisher.reference(KEY))
             assert (await anext(frames)).index == 0
             with pytest.raises(StreamFailed, match="at frame 1: error: frame 1 cannot be sent: TypeError") as raised:
@@ -206,7 +211,7 @@ async def test_a_frame_longer_than_a_stream_may_be_is_not_taken(
         async with Puller(beat=0.1, lost_after=1.0, window=1) as puller:
             with pytest.raises(ProducerLost, match="at frame 1"):
                 await pulled(puller, reference)
-        assert starts == [0, 1]
+        assert [start for start, _ in groupby(starts)] == [0, 1], "each may be asked for again after a beat"
 
 
 async def test_what_was_read_makes_room_and_what_is_pulled_does_not() -> None:
@@ -227,10 +232,11 @@ async def test_what_was_read_makes_room_and_what_is_pulled_does_not() -> None:
 
 @pytest.mark.parametrize("said", [[End(9, WHOLE)], [frame(5)], [frame(5), End(9, WHOLE)]], ids=["end", "gap", "both"])
 async def test_a_frame_that_never_comes_is_given_up(tmp_path: Path, said: list[Message]) -> None:
-    async with producer(tmp_path, lambda at, pull: said) as (puller, reference, starts):
+    async with producer(tmp_path, lambda at, pull: said, beat=OFTEN) as (puller, reference, starts):
         with pytest.raises(ChannelError, match=f"frame 0 did not come, asked again {RE_ASKS} times"):
             await pulled(puller, reference)
-        assert starts == [0] * (RE_ASKS + 1)
+        assert set(starts) == {0}
+        assert len(starts) >= RE_ASKS + 1
 
 
 async def test_frames_that_were_told_are_not_taken_twice(tmp_path: Path) -> None:

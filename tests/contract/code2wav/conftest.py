@@ -71,7 +71,7 @@ class Codes:
 
 @pytest.fixture
 def codes() -> Iterator[Codes]:
-    with Publisher(unknown_for=0.2) as publisher:
+    with Publisher() as publisher:
         yield Codes(publisher)
 
 

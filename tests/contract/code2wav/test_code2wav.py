@@ -17,6 +17,11 @@ from tests.serving import serving
 if TYPE_CHECKING:
     from engines.code2wav.vocoder import Vocoder
 
+WITHIN = 60.0
+"""Seconds after which a test has failed."""
+
+pytestmark = pytest.mark.timeout(600)
+
 
 @pytest.mark.parametrize("frames", [1, 3, 4, 5, 29, 30, 80])
 async def test_streamed_audio_is_one_full_pass(
@@ -119,14 +124,14 @@ async def test_a_failure_after_it_breaks_the_answer_off(client: httpx.AsyncClien
 async def test_a_client_that_leaves_ends_its_request(client: httpx.AsyncClient, codes: Codes, frames: int) -> None:
     codes.put("r", made_up(frames))
     url = str(client.base_url) + "/v1/code2wav"
-    async with httpx.AsyncClient() as other:
+    async with httpx.AsyncClient(timeout=WITHIN) as other:
         asking = asyncio.create_task(other.post(url, json={"codes": codes.reference("r")}))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WITHIN):
             while not codes.publisher._consumers:  # noqa: ASYNC110 - sockets are between
                 await asyncio.sleep(0.01)
         assert await counted(client, "duet_code2wav_running") == 1
         asking.cancel()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WITHIN):
         while codes.publisher._consumers or await counted(client, "duet_code2wav_running"):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

@@ -21,6 +21,8 @@ WINDOW, LAYERS = 24, 3
 UPSTREAM = 25
 """The left context of transformers' own `chunked_decode`."""
 
+pytestmark = pytest.mark.timeout(600)
+
 
 @dataclass(frozen=True)
 class Wide:

@@ -21,7 +21,7 @@ PRODUCE = {"do_remote_decode": True, "do_remote_prefill": False}
 ONE_TOKEN = {"max_tokens": 1, "min_tokens": 1, "ignore_eos": True, "n": 1, "stream": False}
 """What makes any request a prefill."""
 SOURCES = ("local_compute", "local_cache_hit", "external_kv_transfer")
-SHORTLY = 10.0
+SHORTLY = 60.0
 """Seconds within which an engine lets go of what nobody wants any more."""
 
 Json = dict[str, Any]

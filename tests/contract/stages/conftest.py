@@ -24,7 +24,7 @@ from tests.serving import serving
 
 __all__ = ["omni", "vocoder"]
 
-DEADLINES = Deadlines(5, 60, 30)
+DEADLINES = Deadlines(30, 60, 30)
 
 
 @dataclass
@@ -71,7 +71,7 @@ def _frame(at: int) -> Any:
 @pytest.fixture(params=["fake", "real"])
 async def port(request: pytest.FixtureRequest) -> AsyncIterator[Port]:
     async with AsyncExitStack() as stack:
-        publisher = stack.enter_context(Publisher(unknown_for=0.2))
+        publisher = stack.enter_context(Publisher())
         if request.param == "fake":
             fake = await stack.enter_async_context(code2wav_server(FakeCode2Wav()))
             url = fake.url

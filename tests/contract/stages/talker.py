@@ -76,7 +76,7 @@ async def calling() -> AsyncIterator[HttpEngineClient]:
 
 class TalkerContract:
     async def test_it_tells_who_it_is(self, port: TalkerPort) -> None:
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=60) as client:
             told = (await client.get(f"{port.engine.url}/duet/identity")).json()
         assert told["stage"] == "talker"
         assert told["model"]

@@ -17,6 +17,10 @@ from tests.fakes.stages import SAMPLES, TAIL
 
 FRAMES = 34
 LENGTH = FRAMES * SAMPLES - TAIL
+WITHIN = 60.0
+"""Seconds after which a test has failed."""
+
+pytestmark = pytest.mark.timeout(600)
 
 
 async def test_the_length_is_what_the_frames_give(port: Port) -> None:
@@ -135,7 +139,7 @@ async def test_nobody_there_is_an_engine_error(port: Port) -> None:
 
 async def test_who_stops_listening_ends_it(port: Port) -> None:
     port.put("a", 10)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WITHIN):
         async with aclosing(port.sound("a")) as sound:
             await anext(aiter(sound))
 

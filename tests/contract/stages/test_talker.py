@@ -13,6 +13,8 @@ from tests.fakes.stages import FakeTalker, talker_server
 NOBODY = "duet+ipc:///nowhere/rows?request=r&stage=thinker"
 """It hears no Thinker."""
 
+pytestmark = pytest.mark.timeout(600)
+
 
 class TestFake(TalkerContract):
     @pytest.fixture

@@ -15,6 +15,8 @@ from tests.contract.transport.conftest import ENOUGH, SOON, Bench, first_of, hap
 from tests.fakes.script import CUT, Script, json_reply, sse_reply
 
 PATH = "/v1/chat/completions"
+AWHILE = 1.0
+"""Seconds: a bound on waits that take no time, and which a test's own pauses are longer than together."""
 LONG = 1.0
 """Seconds in which everything stands still, and which the engine has for its answer."""
 PATIENT = Deadlines(connect=ENOUGH, headers=ENOUGH, idle=ENOUGH)
@@ -117,9 +119,10 @@ async def test_an_engine_that_is_not_there_is_unreachable(bench: Bench) -> None:
 
 async def test_headers_that_do_not_come_in_time(bench: Bench) -> None:
     bench.play(Script(before=[asyncio.Event()]))
-    with pytest.raises(EngineTimeout) as caught:
-        await post(bench, deadlines=Deadlines(connect=SOON, headers=SOON, idle=ENOUGH))
+    with pytest.raises(EngineTimeout, match="did not answer") as caught:
+        await post(bench, deadlines=Deadlines(connect=ENOUGH, headers=SOON, idle=ENOUGH))
     assert caught.value.engine == bench.engine.id
+    await arrived(bench)
     await happens(bench.seen()[0].left)
 
 
@@ -136,11 +139,12 @@ async def test_a_call_may_have_no_bound(bench: Bench) -> None:
 
 async def test_a_stream_that_falls_silent(bench: Bench) -> None:
     bench.play(Script([b"one", asyncio.Event()]))
-    reply = await post(bench, deadlines=Deadlines(connect=ENOUGH, headers=ENOUGH, idle=SOON))
+    reply = await post(bench, deadlines=Deadlines(connect=ENOUGH, headers=ENOUGH, idle=SOON, first=2 * ENOUGH))
     first, rest = await first_of(reply)
     assert first == b"one"
-    with pytest.raises(EngineTimeout) as caught:
-        await anext(rest)
+    async with asyncio.timeout(ENOUGH):
+        with pytest.raises(EngineTimeout, match=f"sent nothing for {SOON:g} s") as caught:
+            await anext(rest)
     assert caught.value.engine == bench.engine.id
     reply.close()
     await happens(bench.seen()[0].left)
@@ -149,10 +153,10 @@ async def test_a_stream_that_falls_silent(bench: Bench) -> None:
 async def test_the_idle_deadline_is_for_each_wait_not_for_all(bench: Bench) -> None:
     gates = [asyncio.Event() for _ in range(4)]
     bench.play(Script([part for gate in gates for part in (gate, b"x")]))
-    reply = await post(bench, deadlines=Deadlines(connect=ENOUGH, headers=ENOUGH, idle=4 * SOON))
+    reply = await post(bench, deadlines=Deadlines(connect=ENOUGH, headers=ENOUGH, idle=AWHILE))
     chunks = reply.chunks()
-    for gate in gates:  # 8 * SOON in all
-        await asyncio.sleep(2 * SOON)
+    for gate in gates:  # 1.2 * AWHILE from the first to the last
+        await asyncio.sleep(0.4 * AWHILE)
         gate.set()
         assert await anext(chunks) == b"x"
     assert [chunk async for chunk in chunks] == []
@@ -162,15 +166,16 @@ async def test_before_the_first_content_idle_does_not_count(bench: Bench) -> Non
     """A long prompt in front of the first token is no idle engine, though its headers are there."""
     gate = asyncio.Event()
     bench.play(Script([gate, b"first", asyncio.Event()]))
-    reply = await post(bench, deadlines=Deadlines(connect=ENOUGH, headers=ENOUGH, idle=SOON, first=ENOUGH))
+    reply = await post(bench, deadlines=Deadlines(connect=ENOUGH, headers=ENOUGH, idle=SOON, first=2 * ENOUGH))
     chunks = reply.chunks(every=False)
     waiting = asyncio.ensure_future(anext(chunks))
     await asyncio.sleep(4 * SOON)
     gate.set()
     assert await waiting == b"first"
     reply.said()
-    with pytest.raises(EngineTimeout, match=f"sent nothing for {SOON:g} s"):
-        await anext(chunks)
+    async with asyncio.timeout(ENOUGH):
+        with pytest.raises(EngineTimeout, match=f"sent nothing for {SOON:g} s"):
+            await anext(chunks)
     reply.close()
 
 
@@ -187,13 +192,13 @@ async def test_the_first_content_is_awaited_from_the_request_on(bench: Bench, he
     reply.close()
 
 
-@pytest.mark.parametrize("first", [None, SOON * 8])
+@pytest.mark.parametrize("first", [None, AWHILE])
 async def test_what_has_no_content_moves_no_deadline_on(bench: Bench, first: float | None) -> None:
     gates = [asyncio.Event() for _ in range(1000)]
     bench.play(Script([part for gate in gates for part in (gate, b": ping\n\n")]))
     for n, gate in enumerate(gates):
         asyncio.get_running_loop().call_later(n * SOON, gate.set)
-    reply = await post(bench, deadlines=Deadlines(connect=ENOUGH, headers=ENOUGH, idle=SOON * 8, first=first))
+    reply = await post(bench, deadlines=Deadlines(connect=ENOUGH, headers=ENOUGH, idle=AWHILE, first=first))
     seen: list[bytes] = []
 
     async def read() -> None:
@@ -209,11 +214,11 @@ async def test_what_has_no_content_moves_no_deadline_on(bench: Bench, first: flo
 async def test_a_slow_reader_is_no_idle_engine(bench: Bench) -> None:
     gate = asyncio.Event()
     bench.play(Script([b"one", gate, b"two"]))
-    reply = await post(bench, deadlines=Deadlines(connect=ENOUGH, headers=ENOUGH, idle=2 * SOON))
+    reply = await post(bench, deadlines=Deadlines(connect=ENOUGH, headers=ENOUGH, idle=AWHILE, first=ENOUGH))
     chunks = reply.chunks(every=False)
     assert await anext(chunks) == b"one"
     reply.said()
-    await asyncio.sleep(4 * SOON)  # the reader's own time
+    await asyncio.sleep(1.2 * AWHILE)  # the reader's own time
     asyncio.get_running_loop().call_soon(gate.set)
     assert await anext(chunks) == b"two"
 

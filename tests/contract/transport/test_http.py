@@ -20,7 +20,7 @@ from common.errors import EngineBroken, EngineTimeout, EngineUnreachable
 from gateway.transport import http, pool
 from gateway.transport.http import HttpEngineClient
 from gateway.transport.port import Deadlines, Sent
-from tests.contract.transport.conftest import ENOUGH, SOON, happens
+from tests.contract.transport.conftest import ENOUGH, SOON, first_of, happens
 from tests.fakes.engine_server import EngineServer, engine_server
 from tests.fakes.script import CUT, Script, json_reply
 
@@ -209,13 +209,21 @@ async def test_a_broken_chunk_is_broken(client: HttpEngineClient, server: Engine
 
 
 async def test_a_reset_in_the_middle_is_broken(client: HttpEngineClient) -> None:
+    read = threading.Event()
+
     def half(c: socket.socket) -> None:
         c.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf")
-        time.sleep(SOON)  # a reset drops what was not read yet
+        read.wait(ENOUGH)  # a reset drops what was not read yet
         reset(c)
 
-    with threaded(half) as url, pytest.raises(EngineBroken):
-        await ask(client, url)
+    with threaded(half) as url:
+        reply = await client.post(Engine.at(url, Role.PREFILL), PATH, b"{}", headers={}, deadlines=PATIENT)
+        first, rest = await first_of(reply)
+        assert first == b"half"
+        read.set()
+        with pytest.raises(EngineBroken):
+            await anext(rest)
+        reply.close()
 
 
 async def test_a_reset_before_the_headers_is_unreachable(client: HttpEngineClient) -> None:
@@ -239,11 +247,11 @@ async def test_a_dead_connection_in_the_pool_is_no_engine_that_may_have_worked(c
         c.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
         over.wait(ENOUGH)
 
-    over = threading.Event()
-    with threaded(answer_and_close) as url:
+    over, closed = threading.Event(), threading.Event()
+    with threaded(answer_and_close, closed) as url:
         assert await ask(client, url) == b"ok"
         over.set()
-        time.sleep(3 * SOON)  # noqa: ASYNC251 - the loop must not run here
+        stands_still_until(closed)
     with pytest.raises(EngineUnreachable) as caught:
         await ask(client, url)
     assert not caught.value.worked
@@ -262,19 +270,23 @@ async def test_a_whole_reply_is_bounded(
 def test_a_connection_that_the_engine_closed_costs_no_request(run: Callable[..., None]) -> None:
     """The end of the idle connection has arrived, but the event loop has not seen it when the next call is made."""
     answered: list[int] = []
+    over, closed = threading.Event(), threading.Event()
 
     def answer_and_close(c: socket.socket) -> None:
         c.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
         answered.append(1)
-        time.sleep(SOON)
+        over.wait(ENOUGH)
 
     async def main() -> None:
         client = HttpEngineClient()
         await client.start()
-        with threaded(answer_and_close) as url:
+        with threaded(answer_and_close, closed) as url:
             for _ in range(3):
+                over.clear()
+                closed.clear()
                 assert await ask(client, url) == b"ok"
-                time.sleep(3 * SOON)  # noqa: ASYNC251 - the loop must not run here
+                over.set()
+                stands_still_until(closed)
         await client.aclose()
 
     run(main())
@@ -349,8 +361,13 @@ async def test_no_task_outlives_its_call(client: HttpEngineClient, server: Engin
     await asyncio.gather(*calls, return_exceptions=True)
     for seen in server.calls:
         await happens(seen.left)
-    await asyncio.sleep(SOON)
-    assert asyncio.all_tasks() - before == {task for task in asyncio.all_tasks() if "EngineServer" in repr(task)}
+
+    def outlived() -> set[asyncio.Task[Any]]:
+        return {task for task in asyncio.all_tasks() - before if "EngineServer" not in repr(task)}
+
+    async with asyncio.timeout(ENOUGH):
+        while outlived():  # noqa: ASYNC110 - a task that was cancelled ends some steps later
+            await asyncio.sleep(SOON)
 
 
 async def test_before_start_and_after_the_end_there_is_no_client(server: EngineServer) -> None:
@@ -361,6 +378,12 @@ async def test_before_start_and_after_the_end_there_is_no_client(server: EngineS
     assert not server.calls
 
 
+def stands_still_until(closed: threading.Event) -> None:
+    """The event loop does, so that it does not see what has arrived."""
+    assert closed.wait(ENOUGH)
+    time.sleep(SOON)  # from one end of the connection to the other
+
+
 def reset(c: socket.socket) -> None:
     """Ends a connection with RST instead of FIN."""
     c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
@@ -368,15 +391,17 @@ def reset(c: socket.socket) -> None:
 
 
 @contextmanager
-def threaded(answer: Callable[[socket.socket], object]) -> Iterator[str]:
+def threaded(answer: Callable[[socket.socket], object], closed: threading.Event | None = None) -> Iterator[str]:
     """An engine in threads of its own, so that it lives while the event loop stands still. It reads one request on
-    each connection, lets `answer` do what it does with it, and closes it."""
+    each connection, lets `answer` do what it does with it, closes it, and sets `closed`."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def one(c: socket.socket) -> None:
         with c:
             if c.recv(65536):
                 answer(c)
+        if closed is not None:
+            closed.set()
 
     def accept() -> None:
         while True:

@@ -91,9 +91,9 @@ class Rig:
     policies: Policies = field(default_factory=Policies)
     share: float = 0.2
     floor: int = 20
-    idle: float = 5.0
-    first_token: float = 5.0
-    admission: float = 5.0
+    idle: float = 60.0
+    first_token: float = 60.0
+    admission: float = 60.0
     engines: Sequence[Engine] = (PREFILL, DECODE)
     clock: FakeClock = field(default_factory=FakeClock)
     client: FakeEngineClient = field(default_factory=FakeEngineClient)
@@ -128,7 +128,7 @@ class Rig:
             ids=RandomIds(),
             metrics=self.metrics,
             deadlines=LegDeadlines.of(
-                connect=5, headers=5, prefill=5, first_token=self.first_token, idle=self.idle, unary=5
+                connect=60, headers=60, prefill=60, first_token=self.first_token, idle=self.idle, unary=60
             ),
             policies=self.policies,
             pulse=self.pulse,

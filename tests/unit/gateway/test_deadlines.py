@@ -16,7 +16,7 @@ from gateway.dispatch.policy import Policies
 from gateway.settings import Settings
 from gateway.store.memory import MemoryStore
 from tests.fakes.script import Script, json_reply, sse_reply
-from tests.unit.gateway.coordinating import DECODE, PREFILL, Rig, event, prefilled, streamed
+from tests.unit.gateway.coordinating import DECODE, PREFILL, Rig, event, prefilled, streamed, until
 
 SOON, ENOUGH = 0.1, 20.0
 PING = b": ping\n\n"
@@ -155,12 +155,12 @@ async def test_a_half_open_engine_gets_one_request_at_a_time_whoever_else_ends()
     rig.client.on(leg="decode", times=1, reply=streamed("one", gate, "two"))
     rig.client.on(leg="decode", reply=Script(before=[asyncio.Event()]))
     older = asyncio.create_task(rig.ask("older", stream=True))
-    await asyncio.sleep(0.01)
+    await until(lambda: len(rig.client.posts_of("decode")) == 1)
     for _ in range(3):
         rig.fleet.failed(DECODE.id, "it failed")
     rig.clock.advance(3)
     trial = asyncio.create_task(rig.ask("trial"))
-    await asyncio.sleep(0.01)
+    await until(lambda: len(rig.client.posts_of("decode")) == 2)
     breaker = rig.fleet.members[DECODE.id].breaker
     assert not breaker.lets_through(rig.clock.monotonic())
     gate.set()

@@ -11,8 +11,10 @@ from common.connectors import connector
 from common.errors import DuetError, EngineBroken, EngineError, EngineTimeout, EngineUnreachable
 from gateway.dispatch.handoffs import Abandoned
 from gateway.dispatch.policy import Policies
+from gateway.lifecycle import Event
 from gateway.routing import Picker
 from gateway.telemetry import Metrics
+from tests.awaiting import until as eventually
 from tests.fakes.script import CUT, Script, json_reply, sse_reply
 from tests.unit.gateway.coordinating import (
     DECODE,
@@ -52,6 +54,15 @@ async def failed(rig: Rig, **fields: Any) -> None:
 
 def held(rig: Rig) -> float:
     return rig.count("duet_handoffs_held")
+
+
+async def prefill_is_done(rig: Rig) -> None:
+    """Not only answered: it is known here."""
+
+    async def known() -> bool:
+        return any(row.event == Event.PREFILL_DONE for row in await rig.store.events("r1"))
+
+    await eventually(known, "prefill is done")
 
 
 def is_held_for_a_lease(rig: Rig) -> None:
@@ -245,8 +256,7 @@ async def test_kv_of_legs_that_run_at_once_is_held_too(how: str) -> None:
     rig.client.on(leg="decode", reply=decode if isinstance(decode, Script) else late)
     asked = asyncio.create_task(failed(rig, stream=True))
     if decode == "later":
-        await until(lambda: rig.client.posts_of("prefill") and rig.client.posts_of("prefill")[0].answered.is_set())
-        await asyncio.sleep(0.01)
+        await prefill_is_done(rig)
         gate.set()
     await asked
     assert rig.count(f"duet_handoffs_{counted}_total") == 1
@@ -260,7 +270,10 @@ async def test_a_client_that_leaves_before_legs_that_run_at_once_say_anything(pr
     rig.client.on(leg="decode", reply=sse_reply(ROLE, asyncio.Event()))
     asked = asyncio.create_task(rig.ask(stream=True))
     await until(lambda: rig.client.posts_of("decode") and rig.client.posts_of("prefill"))
-    await asyncio.sleep(0.01)
+    if prefill == "done":
+        await prefill_is_done(rig)
+    for _ in range(20):  # until decode's reply is being read
+        await asyncio.sleep(0)
     asked.cancel()
     await asyncio.gather(asked, return_exceptions=True)
     is_held_for_a_lease(rig)

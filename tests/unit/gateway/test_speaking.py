@@ -197,7 +197,7 @@ async def test_a_talker_that_goes_silent_is_given_up_and_the_text_is_whole() -> 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_slow_text_is_no_silence_of_its_speech(stream: bool) -> None:
     """No Talker can tell a frame, and no Code2Wav make a sound, of what has not been said."""
-    made = rig(idle=0.05, first_token=5.0)
+    made = rig(idle=0.05, first_token=60.0)
     said, frame = asyncio.Event(), asyncio.Event()
     made.client.on("/v1/speech", reply=talked(frame))
     made.client.on("/v1/code2wav", reply=sounded(frame, PCM))
@@ -412,7 +412,7 @@ async def test_nobody_hears_what_comes_behind_the_end() -> None:
 
 async def test_a_talker_that_tells_the_same_again_is_silent() -> None:
     made = rig(idle=0.2, first_token=0.2, further=(TALKER_2,))
-    gates = [asyncio.Event() for _ in range(40)]
+    gates = [asyncio.Event() for _ in range(400)]
     for n, gate in enumerate(gates):
         asyncio.get_running_loop().call_later(0.1 * (n + 1), gate.set)
     same = [part for gate in gates for part in (gate, {"type": "frames", "frames": 1})]

@@ -18,7 +18,7 @@ from tests.fakes.script import CUT, Part, Script, json_reply
 from tests.unit.gateway.coordinating import KeptSink, Rig, until
 from tests.unit.gateway.test_speaking import CODE2WAV, PCM, TALKER, USAGE, ask, chunk, rig, sounded, talked, text
 
-WITHIN = 10.0
+WITHIN = 60.0
 """Seconds after which a test has failed."""
 CALL = {"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 BOTH = pytest.mark.parametrize("stream", [True, False])
@@ -177,7 +177,7 @@ async def test_a_speech_that_ends_before_its_text_takes_no_places_in_the_store(w
     async def free() -> bool:
         return await made.store.loads(who) == dict.fromkeys(who, 0)
 
-    await eventually(free, "the places are free")
+    await eventually(free, "the places are free", within=WITHIN)
     assert not running.done()
     ends.set()
     await running

@@ -13,7 +13,7 @@ import pytest
 
 from common.errors import ConfigurationError
 from common.process import Child
-from tests.processes import alive, descendants, kill, wait_for, wait_for_end
+from tests.processes import WITHIN, alive, descendants, kill, wait_for, wait_for_end
 
 TREE = str(Path(__file__).with_name("tree.py"))
 
@@ -60,14 +60,14 @@ def tree(tmp_path: Path, *how: str, grace: float = 10.0) -> tuple[Child, list[in
 )
 def test_the_exit_status_is_the_commands(tmp_path: Path, code: str, status: int) -> None:
     with child(tmp_path, python(code)) as it:
-        assert it.wait(10) == status
+        assert it.wait(WITHIN) == status
         assert it.poll() == status
         assert not it.running
 
 
 def test_a_command_that_is_not_there(tmp_path: Path) -> None:
     with child(tmp_path, ["/no/such/program"]) as it:
-        assert it.wait(10) == 127
+        assert it.wait(WITHIN) == 127
         assert it.tail() == "/no/such/program: No such file or directory"
 
 
@@ -80,7 +80,7 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
 def test_both_outputs_are_in_the_log_and_stdin_is_empty(tmp_path: Path) -> None:
     code = "import sys; print('out', repr(sys.stdin.read()), flush=True); print('err', file=sys.stderr)"
     with child(tmp_path, python(code)) as it:
-        it.wait(10)
+        it.wait(WITHIN)
         assert it.tail() == "out ''\nerr"
 
 
@@ -89,7 +89,7 @@ def test_the_environment_is_this_ones_and_what_is_added(tmp_path: Path, monkeypa
     monkeypatch.setenv("CHANGED", "before")
     code = "import os; print(os.environ['KEPT'], os.environ['CHANGED'])"
     with Child("it", python(code), log=tmp_path / "it.log", env={"CHANGED": "after"}) as it:
-        it.wait(10)
+        it.wait(WITHIN)
         assert it.tail() == "kept after"
 
 
@@ -164,7 +164,7 @@ def test_what_a_command_leaves_behind_is_ended(tmp_path: Path) -> None:
         "os._exit(3)\n"
     )
     with child(tmp_path, python(code)) as it:
-        assert it.wait(10) == 3
+        assert it.wait(WITHIN) == 3
         assert not alive(int(it.tail()))
 
 
@@ -173,7 +173,7 @@ def test_what_a_command_leaves_behind_is_ended(tmp_path: Path) -> None:
 def test_a_signal_to_the_guard_ends_everything(tmp_path: Path, sig: signal.Signals) -> None:
     it, pids = tree(tmp_path)
     os.kill(it.pid, sig)
-    assert it.wait(10) == 128 + signal.SIGTERM
+    assert it.wait(WITHIN) == 128 + signal.SIGTERM
     wait_for_end(pids, within=0.1)
     it.stop()
 
@@ -183,7 +183,7 @@ def test_a_signal_to_the_guard_ends_everything(tmp_path: Path, sig: signal.Signa
 def test_a_killed_guard_leaves_nothing(tmp_path: Path, which: str) -> None:
     it, pids = tree(tmp_path)
     os.kill(pids[0] if which == "outer" else pids[1], signal.SIGKILL)
-    assert it.wait(10) == (-signal.SIGKILL if which == "outer" else 128 + signal.SIGKILL)
+    assert it.wait(WITHIN) == (-signal.SIGKILL if which == "outer" else 128 + signal.SIGKILL)
     wait_for_end(pids)
     it.stop()
 
@@ -192,7 +192,7 @@ def test_a_killed_guard_leaves_nothing(tmp_path: Path, which: str) -> None:
 def test_a_killed_command_takes_its_children_with_it(tmp_path: Path) -> None:
     it, pids = tree(tmp_path)
     os.kill(pids[2], signal.SIGKILL)
-    assert it.wait(10) == 128 + signal.SIGKILL
+    assert it.wait(WITHIN) == 128 + signal.SIGKILL
     wait_for_end(pids, within=0.1)
     it.stop()
 

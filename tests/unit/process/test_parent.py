@@ -17,7 +17,7 @@ CHILD = (
 WATCHING = (
     "import os, signal, sys; from common.process import watch_parent; "
     "signal.signal(signal.SIGTERM, lambda *_: print('told', flush=True)); "
-    "print('ready', flush=True); watch_parent(int(sys.argv[1]), grace=0.2)\n"
+    "print('ready', flush=True); watch_parent(int(sys.argv[1]), grace=3)\n"
     "while True: signal.pause()"
 )
 PARENT = (
