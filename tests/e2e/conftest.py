@@ -19,6 +19,10 @@ from tests.serving import serving
 
 pytestmark = pytest.mark.vllm
 
+HEALTH_TIMEOUT = 60.0
+"""Seconds for a health check, unless a test wants one that stands still to be found out: no engine here counts as down
+because it answered late."""
+
 
 @dataclass
 class Real:
@@ -35,7 +39,7 @@ class Real:
 
 
 async def sources_of(url: str) -> Mapping[str, float]:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         lines = (await client.get(f"{url}/metrics")).text.splitlines()
     rows = [line for line in lines if line.startswith("vllm:prompt_tokens_by_source_total{")]
     return {row.split('source="')[1].split('"')[0]: float(row.rsplit(" ", 1)[1]) for row in rows}
@@ -53,6 +57,7 @@ async def gateway_over(
                 "decode": (engines.decode.told,),
                 "redis_url": redis_url,
                 "redis_prefix": prefix,
+                "health_timeout": HEALTH_TIMEOUT,
                 **options,
             },
         )

@@ -6,7 +6,7 @@ import os
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 
@@ -16,8 +16,8 @@ from tests.e2e.conftest import Real
 from tests.real_engines import LEASE
 
 T = TypeVar("T")
-FREED_WITHIN = 10.0
-"""Seconds; far below the lease of the engines, which would free it too."""
+FREED_WITHIN = 20.0
+"""Seconds; below the lease of the engines, which would free it too."""
 LEASES_OVER_WITHIN = LEASE + 15.0
 """Seconds, for what tests before this one left to its lease on purpose."""
 FEW, LONG = 0.02, 0.1
@@ -26,7 +26,7 @@ FEW, LONG = 0.02, 0.1
 
 async def gauge(url: str, name: str) -> float:
     """The sum of one of vLLM's metrics over its labels."""
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         lines = (await client.get(f"{url}/metrics")).text.splitlines()
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"{name}{{"))
 
@@ -39,6 +39,16 @@ async def count(real: Real, name: str) -> float:
 
 async def soon(look: Callable[[], Awaitable[T | None]], what: str, *, within: float = FREED_WITHIN) -> T:
     return await until(look, what, within=within, every=0.05)
+
+
+async def finished(real: Real, reply: httpx.Response) -> dict[str, Any]:
+    """The record of a request as soon as it is finished: it is written behind the answer."""
+
+    async def look() -> dict[str, Any] | None:
+        record = (await real.client.get(f"/admin/requests/{reply.headers['x-duet-request-id']}")).json()
+        return record if record.get("state") == "finished" else None
+
+    return await until(look, "the request is finished", every=0.05)
 
 
 def long_prompt() -> list[int]:

@@ -14,7 +14,7 @@ from tests.e2e.conftest import Real
 from tests.e2e.held import LEASES_OVER_WITHIN, count, no_kv_is_held, nothing_runs
 from tests.e2e.hostile import FRAMED, Due, Hostile, crafted, exchange, hostile, is_error, well_formed
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 BODIES = 200
 HEADERS = {"content-type": "application/json"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,13 +16,14 @@ from common.connectors.base import Handoff, HandoffContext, PrefillReply
 from common.engine import Role
 from tests.e2e.checking import SALTS, comparable
 from tests.e2e.conftest import Real, gateway_over
-from tests.e2e.held import gauge, soon, usage_of
-from tests.processes import descendants, kill, wait_for_end
-from tests.real_engines import RealEngine, RealEngines, launch, spec_of, wait_for
+from tests.e2e.held import finished, gauge, soon, usage_of
+from tests.processes import WITHIN, descendants, kill, wait_for_end
+from tests.real_engines import RealEngine, RealEngines, launch, meet, spec_of, wait_for
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 
-SHORT_LEASE = 3.0
+SHORT_LEASE = 6.0
+"""Seconds."""
 EXPIRED = "vllm:nixl_num_kv_expired_reqs_total"
 
 
@@ -34,6 +36,7 @@ def doomed(
     with ExitStack() as stack:
         engine = launch(stack, spec, tmp_path_factory.mktemp("doomed") / "prefill.log")
         wait_for(engine)
+        meet(engine, real_engines.decode)
         yield engine
 
 
@@ -64,7 +67,7 @@ async def check_right_on_the_second_attempt(real: Real) -> None:
     whole = await real.whole.post("/v1/completions", json=body)
     assert split.status_code == 200, split.text
     assert comparable(split.json()) == comparable(whole.json())
-    record = (await real.client.get(f"/admin/requests/{split.headers['x-duet-request-id']}")).json()
+    record = await finished(real, split)
     assert record["attempt"] == 2
     assert record["unsplit"] is None
     assert [e["event"] for e in record["events"]].count("prefill_done") == 2
@@ -81,9 +84,9 @@ async def test_a_lease_that_ran_out_on_the_engine_means_a_new_prefill(
 
         async def expired() -> bool:
             await usage_of(doomed.url)  # it looks for such blocks when it computes
-            return await gauge(doomed.url, EXPIRED) == before + 1
+            return await gauge(doomed.url, EXPIRED) >= before + 1
 
-        await soon(expired, "the engine freed one request's blocks by itself")
+        await soon(expired, "the engine freed a request's blocks by itself")
 
 
 async def test_kill_9_of_prefill_between_the_calls_means_another_prefill(
@@ -93,6 +96,6 @@ async def test_kill_9_of_prefill_between_the_calls_means_another_prefill(
     kv = between_the_calls(lambda: kill_9(doomed))
     async with gateway_over(real_engines, redis_url, kv=kv, prefill=told) as real:
         await check_right_on_the_second_attempt(real)
-        assert not doomed.child.running
+        await asyncio.to_thread(doomed.child.wait, WITHIN)
         reply = await real.client.post("/v1/completions", json={"model": "tiny", "prompt": "after it", "max_tokens": 3})
         assert reply.status_code == 200, reply.text

@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.checking import SALTS, check_split_equals_unsplit, dropping
 from tests.e2e.conftest import Real, gateway_over
 from tests.e2e.prompts import asks
-from tests.real_engines import RealEngines, launch_pair, wait_for
+from tests.real_engines import RealEngines, launch_pair, meet, wait_for
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 
@@ -27,6 +27,7 @@ def pushing(
     with ExitStack() as stack:
         prefill, decode = launch_pair(stack, tiny_model, NAME, tmp_path_factory.mktemp("push"))
         wait_for(prefill, decode)
+        meet(prefill, decode)
         yield replace(real_engines, prefill=prefill, decode=decode)
         prefill.child.ask_to_stop()
         decode.child.ask_to_stop()

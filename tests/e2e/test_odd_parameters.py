@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.checking import SALTS, comparable
 from tests.e2e.conftest import Real
-from tests.e2e.held import count
+from tests.e2e.held import count, finished
 from tests.e2e.odd_parameters import CHAT, ODD, REFUSED, SPLIT, TEXT, Odd
 from tests.sse import events_of
 
@@ -46,7 +46,7 @@ async def check(real: Real, odd: Odd, body: dict[str, Any]) -> None:
     assert (split.status_code, whole.status_code) == (200, 200), (split.text, whole.text)
     assert seen(split) == seen(whole)
     assert "transfer_params" not in split.text
-    record = (await real.client.get(f"/admin/requests/{split.headers['x-duet-request-id']}")).json()
+    record = await finished(real, split)
     counted = await count(real, "duet_unsplit_total") - unsplit
     if fate == SPLIT:
         assert (record["unsplit"], record["attempt"], counted) == (None, 1, 0)

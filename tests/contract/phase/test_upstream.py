@@ -15,6 +15,8 @@ from tests.contract.phase.cases import CASES, told
 from tests.unit.runner.stage import Stage
 from tests.unit.runner.talker import Talker
 
+pytestmark = pytest.mark.timeout(300)  # vLLM-Omni is imported, in a process of its own
+
 ROOT = Path(__file__).parents[3]
 
 

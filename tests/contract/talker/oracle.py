@@ -38,6 +38,19 @@ def save(cases: Sequence[Case], path: Path) -> Path:
     return path
 
 
+@contextmanager
+def alone() -> Iterator[None]:
+    """In one thread: several wait for each other longer than they compute, on so small a model."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 class Oracle:
     def __init__(self, folder: Path) -> None:
         import torch
@@ -53,7 +66,7 @@ class Oracle:
         text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         inputs = self._processor(text=[text], audio=_heard(messages) or None, return_tensors="pt")
         kept: dict[str, Any] = {}
-        with self._keeping(kept), self._alone(), self._torch.no_grad(), warnings.catch_warnings():
+        with self._keeping(kept), alone(), self._torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # transformers' own, about its own arguments
             self.model.generate(
                 **inputs,
@@ -72,16 +85,6 @@ class Oracle:
         torch = self._torch
         with torch.no_grad():
             return self.model.code2wav(torch.tensor(codes).T[None]).flatten().numpy()
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """In one thread: several wait for each other longer than they compute, on so small a model."""
-        threads = self._torch.get_num_threads()
-        self._torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            self._torch.set_num_threads(threads)
 
     def _keeping(self, kept: dict[str, Any]) -> Any:
         """Keeps what Thinker and Talker return while `generate` of the whole runs."""

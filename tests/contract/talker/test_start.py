@@ -12,9 +12,10 @@ import pytest
 
 from common.engine import Role
 from common.errors import ConfigurationError
-from common.ports import free_ports, require_free
+from common.ports import require_free
 from common.process import Child
 from tests.contract.talker.conftest import Folders
+from tests.ports import own_ports
 from tests.processes import descendants, kill, wait_for, wait_for_end
 from tests.real_engines import READY_WITHIN, spec_of
 
@@ -46,7 +47,7 @@ def test_a_server_that_is_killed_leaves_neither_its_processes_nor_the_endpoint(
     from engines.talker.launch import command, environment
     from engines.thinker.ready import answers
 
-    (port,) = free_ports(1)
+    (port,) = own_ports(1)
     spec = replace(spec_of(folders.talker, Role.BOTH, None), channel=f"tcp://127.0.0.1:{port}")
     argv, env = command(spec, device="cpu"), {**os.environ, **environment(spec, device="cpu")}
     with (tmp_path / "log").open("wb") as log:

@@ -17,6 +17,7 @@ import pytest
 
 from common.engine import Role
 from engines.tiny import make_omni
+from tests.contract.talker.oracle import alone
 from tests.real_engines import launch, spec_of, wait_for
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
@@ -64,7 +65,7 @@ def greedy(thinker: Any, prompt: list[int], **media: Any) -> list[int]:
     import torch
 
     ids = torch.tensor([prompt])
-    with torch.no_grad():
+    with alone(), torch.no_grad():
         for _ in range(TOKENS):
             logits = thinker(input_ids=ids, attention_mask=torch.ones_like(ids), **media).logits
             ids = torch.cat([ids, logits[:, -1:].argmax(-1)], dim=1)

@@ -19,10 +19,10 @@ from common.channel import Publisher
 from common.channel.reference import Key
 from common.conditioning import STAGE, frame_rows
 from common.engine import Role
-from common.ports import free_ports
 from common.process import Child
 from tests.e2e.features.listening import VARIABLE as HEARD
 from tests.e2e.features.listening import WORKERS
+from tests.ports import own_ports
 from tests.sse import events_of
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def speak(talker: Path, text: Text, folder: Path, *flags: str, device: str) -> S
 
     folder.mkdir()
     journal, heard = folder / "journal", folder / "heard"
-    (port,) = free_ports(1)
+    (port,) = own_ports(1)
     spec = EngineSpec(
         model=str(talker),
         role=Role.BOTH,

@@ -16,7 +16,7 @@ from common.connectors import DEFAULT
 from common.engine import Role
 from engines.witness.make import make_witness
 from tests.e2e.phase.witnesses import BUDGET, NAME, Witness, Witnesses
-from tests.real_engines import launch, spec_of, wait_for
+from tests.real_engines import launch, meet, spec_of, wait_for
 
 CRAMPED_BLOCKS = 10
 """Blocks of 32 tokens; vLLM keeps one for itself. 9 hold two requests of 128 tokens, and a third's prompt."""
@@ -41,6 +41,7 @@ def witnesses(tmp_path_factory: pytest.TempPathFactory, witness_model: Path) -> 
         )
         engines = [getattr(found, name).engine for name in vars(found)]
         wait_for(*engines)
+        meet(found.prefill.engine, found.decode.engine, NAME)
         yield found
         for engine in engines:
             engine.child.ask_to_stop()

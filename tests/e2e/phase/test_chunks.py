@@ -24,6 +24,10 @@ TAIL = BUDGET + 1
 LENGTHS = (1, 2, BUDGET - 1, BUDGET, TAIL, BUDGET + 2, 2 * BUDGET, 2 * BUDGET + 1, 300)
 SPOKEN = 24
 SPEAKING = 8
+LASTING = 400
+"""Tokens of those who speak while another comes: they are not done before it has come."""
+TRIES = 5
+"""How often 32 are asked at once until they are in one batch: a machine that is busy may hold some of them up."""
 
 
 async def test_a_prompt_s_last_token_on_its_own_is_a_prefill_and_gets_no_frame(witnesses: Witnesses) -> None:
@@ -60,7 +64,7 @@ async def test_rows_of_both_phases_in_one_step_change_nothing(witnesses: Witness
 async def test_a_tail_beside_decode_rows_gets_no_frame_and_they_keep_theirs(witnesses: Witnesses) -> None:
     """With `SPEAKING` decode rows a step, that many fewer prompt tokens fit into it: the prompt's last one is left."""
     speaking, late = [prompt_of(2 + n, salt=5) for n in range(SPEAKING)], prompt_of(TAIL - SPEAKING, salt=5)
-    task = asyncio.create_task(witnesses.chunked.say(speaking, 200))
+    task = asyncio.create_task(witnesses.chunked.say(speaking, LASTING))
     before = len(witnesses.chunked.events())
     while largest_batch(witnesses.chunked.events()[before:]) < SPEAKING:
         assert not task.done(), "they never spoke together"
@@ -75,7 +79,8 @@ async def test_a_tail_beside_decode_rows_gets_no_frame_and_they_keep_theirs(witn
     assert [row.prefill for row in step.rows] == [False] * SPEAKING + [True]
     check_frames(step)
     assert tailed.said == (await witnesses.whole.say([late], SPOKEN))[0].said
-    assert [spoken.said for spoken in disturbed] == [spoken.said for spoken in await witnesses.whole.say(speaking, 200)]
+    undisturbed = await witnesses.whole.say(speaking, LASTING)
+    assert [spoken.said for spoken in disturbed] == [spoken.said for spoken in undisturbed]
 
 
 async def test_a_cached_prefix_is_progress(witnesses: Witnesses) -> None:
@@ -88,10 +93,13 @@ async def test_a_cached_prefix_is_progress(witnesses: Witnesses) -> None:
 
 
 async def test_32_requests_at_once_keep_their_own_codes(witnesses: Witnesses) -> None:
-    prompts = [prompt_of(5 + n, salt=4) for n in range(32)]
-    before = len(witnesses.whole.events())
-    together = await witnesses.whole.say(prompts, SPOKEN)
-    assert largest_batch(witnesses.whole.events()[before:]) == 32
+    for salt in range(40, 40 + TRIES):
+        prompts = [prompt_of(5 + n, salt=salt) for n in range(32)]
+        before = len(witnesses.whole.events())
+        together = await witnesses.whole.say(prompts, SPOKEN)
+        if (largest := largest_batch(witnesses.whole.events()[before:])) == 32:
+            break
+    assert largest == 32
     alone = await witnesses.chunked.say_each(prompts, SPOKEN)
     assert [spoken.said for spoken in together] == [spoken.said for spoken in alone]
     assert len({tuple(spoken.frames) for spoken in together}) == 32

@@ -22,7 +22,7 @@ async def test_an_engine_says_what_it_is(witnesses: Witnesses, engine: str, conn
     import vllm
 
     witness: Witness = getattr(witnesses, engine)
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         told = (await client.get(f"{witness.engine.url}/duet/identity")).json()
     assert (told.pop("engine_id") is None) == (connector is None)
     assert told == {
@@ -41,7 +41,7 @@ async def test_an_engine_says_what_it_is(witnesses: Witnesses, engine: str, conn
 
 
 async def test_two_engines_have_ids_of_their_own(witnesses: Witnesses) -> None:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         urls = [witness.engine.url for witness in (witnesses.prefill, witnesses.decode)]
         told = [(await client.get(f"{url}/duet/identity")).json()["engine_id"] for url in urls]
     assert told[0] != told[1]

@@ -112,7 +112,7 @@ class Witness:
         return [(await self.say([prompt], tokens))[0] for prompt in prompts]
 
     async def metric(self, name: str) -> float:
-        async with httpx.AsyncClient(base_url=self.engine.url) as client:
+        async with httpx.AsyncClient(base_url=self.engine.url, timeout=60) as client:
             lines = (await client.get("/metrics")).text.splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"{name}{{"))
 

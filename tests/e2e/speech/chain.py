@@ -13,7 +13,9 @@ import httpx
 from common.conditioning import STAGE, read
 from gateway.bootstrap import build
 from gateway.settings import Settings
+from tests.awaiting import until
 from tests.contract.talker.oracle import FRAMES, SPEAKER, Case
+from tests.e2e.conftest import HEALTH_TIMEOUT
 from tests.e2e.speech.asking import codes_of, frames_of
 from tests.e2e.speech.stages import Stage, Stages
 from tests.integration.spoken import Heard
@@ -24,7 +26,7 @@ from tests.serving import serving
 GREEDY = {"temperature": 0.0, "max_frames": FRAMES}
 CLOSE = 1e-3
 """Of full scale."""
-READY_WITHIN = 30.0
+READY_WITHIN = 120.0
 """Seconds until the gateway has asked its engines who they are."""
 
 
@@ -134,6 +136,16 @@ async def chain_over(
         yield Chain(prefill, decode, talker, client)
 
 
+async def until_up(client: httpx.AsyncClient, engine: RealEngine) -> None:
+    """A gateway that can speak by now may know one engine of a kind only."""
+
+    async def up() -> bool:
+        engines = (await client.get("/admin/topology")).json()["engines"]
+        return any(found["url"] == engine.url and found["up"] for found in engines)
+
+    await until(up, f"{engine.url} is up", within=READY_WITHIN, every=0.1)
+
+
 async def drain(client: httpx.AsyncClient, engine: RealEngine, *, on: bool = True) -> None:
     """Whether the gateway leaves the engine out of what comes from now on."""
     what = "drain" if on else "undrain"
@@ -144,7 +156,8 @@ async def drain(client: httpx.AsyncClient, engine: RealEngine, *, on: bool = Tru
 async def gateway_of(redis_url: str, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a gateway with these settings that can speak by now."""
     async with scratch_prefix(redis_url) as prefix:
-        settings = Settings(_env_file=None, **{"redis_url": redis_url, "redis_prefix": prefix, **options})  # type: ignore[call-arg]
+        chosen = {"redis_url": redis_url, "redis_prefix": prefix, "health_timeout": HEALTH_TIMEOUT, **options}
+        settings = Settings(_env_file=None, **chosen)  # type: ignore[call-arg]
         async with serving(build(settings)) as url, httpx.AsyncClient(base_url=url, timeout=300) as client:
             await _until_it_speaks(client)
             yield client

@@ -12,10 +12,10 @@ from urllib.parse import urlencode
 from common.channel.reference import Key, Reference
 from common.connectors import DEFAULT, connector
 from common.engine import Role
-from common.ports import free_ports
 from common.process import Child
 from tests.contract.talker.oracle import Case, Oracle, cases, sound, with_sound
-from tests.real_engines import RealEngine, spec_of, wait_for
+from tests.ports import own_ports
+from tests.real_engines import GRACE, RealEngine, spec_of, wait_for
 
 ONLY_SOUND = ("--limit-mm-per-prompt", '{"audio": 1, "image": 0, "video": 0}')
 
@@ -112,7 +112,7 @@ def talker(stack: ExitStack, model: Path, root: Path, *flags: str, **env: str) -
 def code2wav(stack: ExitStack, model: Path, root: Path) -> RealEngine:
     from engines.code2wav.launch import Code2WavSpec, command, environment
 
-    spec = Code2WavSpec(str(model), *free_ports(1), served_name="tiny", device="cpu")
+    spec = Code2WavSpec(str(model), *own_ports(1), served_name="tiny", device="cpu")
     argv, env = command(spec, device="cpu"), environment(spec, device="cpu")
     return _started(stack, "code2wav", spec.port, argv, env, root)
 
@@ -126,6 +126,6 @@ def _started(
     root: Path,
     role: Role = Role.BOTH,
 ) -> RealEngine:
-    child = stack.enter_context(Child(name, argv, log=root / f"{name}.log", env=env))
+    child = stack.enter_context(Child(name, argv, log=root / f"{name}.log", env=env, grace=GRACE))
     url = f"http://127.0.0.1:{port}"
     return RealEngine(role, url, url, child)

@@ -28,7 +28,7 @@ from tests.e2e.speech.asking import GREEDY, answer, codes_of, speaking
 from tests.e2e.speech.chain import chain_over, expect_transformers_own
 from tests.e2e.speech.stages import Stage, Stages, talker, thinker
 from tests.e2e.speech.telling import prompt_rows, tell
-from tests.real_engines import RealEngine, wait_for
+from tests.real_engines import RealEngine, meet, wait_for
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
@@ -77,6 +77,8 @@ def cramped(stages: Stages, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         flags = ("--max-num-batched-tokens", str(spoken_size), *_room(room, 512))
         talking = talker(stack, stages.talker_model, root, *flags, DUET_PHASE_LOG=str(log))
         wait_for(prefill.engine, decode.engine, talking.engine)
+        meet(prefill.engine, stages.decode.engine)
+        meet(stages.prefill.engine, decode.engine)
         yield Cramped(prefill, decode, talking, tails, [stages.oracle[at] for at in held], log)
         for stage in (prefill, decode, talking):
             stage.engine.child.ask_to_stop()

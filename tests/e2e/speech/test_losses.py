@@ -20,7 +20,7 @@ from common.conditioning import STAGE, frame_rows
 from tests.awaiting import until
 from tests.contract.talker.oracle import Case
 from tests.e2e.speech.asking import GREEDY, codes_of, speaking
-from tests.e2e.speech.chain import Chain, body_of, chain_over, drain, expect_sound
+from tests.e2e.speech.chain import Chain, body_of, chain_over, drain, expect_sound, until_up
 from tests.e2e.speech.stages import Stage, Stages, code2wav, talker
 from tests.e2e.speech.telling import Paced, paced, prompt_rows, tell
 from tests.integration.spoken import Heard
@@ -34,6 +34,8 @@ TOLD = 12
 LONG = 1900
 """Text tokens, and frames: far more than are made before anybody can say stop."""
 WITHIN = 120.0
+FOUND_OUT_AFTER = 5.0
+"""Seconds that an engine which stands still may take for a health check: three in a row, and it counts as down."""
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +64,11 @@ async def test_it_goes_on_with_another_or_says_so(
     both = {**urls, who: [victim.url, engines[who].url]}
     case = stages.long[0]
     async with (
-        paced(redis_url, case, both["talker"], both["code2wav"]) as resumes,
-        paced(redis_url, case, alone["talker"], alone["code2wav"]) as ends,
+        paced(redis_url, case, both["talker"], both["code2wav"], health_timeout=FOUND_OUT_AFTER) as resumes,
+        paced(redis_url, case, alone["talker"], alone["code2wav"], health_timeout=FOUND_OUT_AFTER) as ends,
         asyncio.timeout(WITHIN),
     ):
+        await until_up(resumes.client, victim)
         await drain(resumes.client, engines[who])
         for one in (resumes, ends):
             await one.decode.let_say(TOLD)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
+from tests.awaiting import until
 from tests.contract.talker.oracle import SPEAKER, sound
 from tests.e2e.speech.chain import gateway_of
 from tests.e2e.speech.stages import Stages
@@ -29,7 +29,9 @@ float32, 64 wide. The real model's are 2048 wide, in 16 bits, so 16 times as man
 QUIET = 3600.0
 """Seconds between health checks, heartbeats and looks at the load: only requests talk meanwhile."""
 SETTLE = 1.0
-"""Seconds in which the last transition is written, which is behind the answer."""
+"""Seconds between two readings: the last transition is written behind the answer."""
+STILL = 64
+"""Bytes by which the cost of reading itself may differ."""
 
 
 @dataclass
@@ -95,10 +97,24 @@ async def _passed(
         async for line in reply.aiter_lines():
             if line and body.get("audio"):
                 heard.take(line)
-    await asyncio.sleep(SETTLE)
-    redis = await counter.read()
+    redis = await _settled(wires, counter)
     to = {name: wire.to - before[name][0] for name, wire in wires.items()}
     back = {name: wire.back - before[name][1] for name, wire in wires.items()}
     passed = Passed(to, back, redis)
     print(f"\n{'spoken' if body.get('audio') else 'plain'}: {passed}")
     return heard, passed
+
+
+async def _settled(wires: dict[str, Counted], counter: RedisCounter) -> int:
+    """What went to Redis and back, once nothing more comes on any connection."""
+    spent = 0
+    seen: list[tuple[int, int]] = []
+
+    async def nothing_more() -> bool:
+        nonlocal spent, seen
+        more, now = await counter.read(), [(wire.to, wire.back) for wire in wires.values()]
+        spent, still, seen = spent + more, now == seen and abs(more) < STILL, now
+        return still
+
+    await until(nothing_more, "nothing more is said", every=SETTLE)
+    return spent
