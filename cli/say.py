@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -109,15 +111,21 @@ def spoken(voice: str, max_frames: int | None) -> dict[str, Any]:
 
 
 def show(pieces: Iterator[str]) -> None:
-    """As they come. Whatever ends them, the line is ended too."""
+    """As they come. Whatever ends them, the line is ended too. What would steer a terminal is shown there instead."""
+    seen = shown if sys.stdout.isatty() else str
     begun = False
     try:
         for piece in pieces:
             begun = True
-            typer.echo(piece, nl=False)
+            typer.echo(seen(piece), nl=False)
     finally:
         if begun:
             typer.echo()
+
+
+def shown(text: str) -> str:
+    """Control characters but line breaks and tabs as Python writes them."""
+    return "".join(ascii(c)[1:-1] if unicodedata.category(c) == "Cc" and c not in "\n\t" else c for c in text)
 
 
 def first_model(client: httpx.Client) -> str:

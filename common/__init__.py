@@ -12,5 +12,5 @@
 | `tasks` | ending background tasks |
 | `process/` | child processes that end with their parent |
 | `valkey` | an embedded Valkey for a gateway that was given no Redis |
-| `cache`, `ports` | where prepared models are kept; free ports |
+| `cache`, `scratch`, `ports` | where prepared models are kept, what is nobody's after a run; free ports |
 """

@@ -3,7 +3,6 @@
 | module | what is in it |
 | --- | --- |
 | `model.py`, `plan.py`, `from_file.py`, `engines.py`, `ports.py` | what is started, and how; nothing runs yet |
-| `folder.py` | where engines put down what is nobody's afterwards |
 | `checklist.py` | how far it has come, on the terminal |
 | `supervise.py`, `signals.py` | starts it, watches it, and ends it |
 | `hello.py` | what is printed when it is ready |

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cli.local.engines import LocalEngine, code2wav, talker, thinker
-from cli.local.folder import variables
 from cli.local.model import Model
 from cli.local.ports import Ports
 from common.connectors import connector
 from common.engine import Role
 from common.ports import free_ports
+from common.scratch import variables
 from common.topology import EnginePlan
 from common.topology.kv import port_variables
 from common.topology.pipelines import Kind

@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 import typer
 
 from cli.errors import complain
-from cli.local import folder
 from cli.local.checklist import Checklist
 from cli.local.engines import LocalEngine
 from cli.local.hello import hello
 from cli.local.plan import Plan
 from cli.local.signals import StopSignal
+from common import scratch
 from common.cache import cache_dir
 from common.errors import DuetError
 from common.ports import require_free
@@ -68,7 +68,7 @@ class Local:
         self.logs = cache_dir() / "logs" / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"
         self._stop = stop
         self._valkey = EmbeddedValkey(log=self.logs / "valkey.log")
-        self._folder = folder.make()
+        self._folder = scratch.make("duet-up-")
         self._engines: list[Child] = []
         self._gateway: Child | None = None
 

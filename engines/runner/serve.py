@@ -8,10 +8,11 @@ from __future__ import annotations
 import atexit
 import os
 import runpy
+import shutil
 import sys
-import tempfile
 from pathlib import Path
 
+from common import scratch
 from engines.channel import remove_socket
 from engines.runner.below import adopt_orphans, end_all_below
 from engines.runner.lastwords import VARIABLE, left
@@ -23,23 +24,24 @@ QUIET = "ignore::UserWarning:multiprocessing.resource_tracker"
 
 def main() -> None:
     adopt_orphans()
-    handle, name = tempfile.mkstemp(prefix="duet-last-words-")
-    os.close(handle)
-    os.environ[VARIABLE] = name
+    folder = scratch.make("duet-engine-")
+    os.environ[VARIABLE] = str(folder / "last-words")
+    if scratch.SOCKETS not in os.environ:  # else it is seen to by whoever starts this
+        os.environ.update(scratch.variables(folder))
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), QUIET)))
-    atexit.register(_end, os.getpid(), Path(name))
+    atexit.register(_end, os.getpid(), folder)
     runpy.run_module(SERVER, run_name="__main__", alter_sys=True)
 
 
-def _end(pid: int, path: Path) -> None:
+def _end(pid: int, folder: Path) -> None:
     """After what vLLM does at its exit. What torch and multiprocessing do would come later, and does not when there is
     something to say."""
     if os.getpid() != pid:  # a forked child
         return
     end_all_below()  # vLLM does not wait for all of them
     remove_socket()
-    said = left(path)
-    path.unlink(missing_ok=True)
+    said = left(Path(os.environ[VARIABLE]))
+    shutil.rmtree(folder, ignore_errors=True)
     if said is not None:
         sys.stdout.flush()
         print(said, file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ const OF_REQUESTS = new Set(["failed", "expired", "retried", "overtaken", "speec
 
 export function activity() {
   const list = el("ol", { className: "activity", "aria-live": "polite" });
-  const empty = el("p", { className: "empty" }, "Nothing has happened to an engine, and no request has failed.");
+  const empty = el("p", { className: "empty" }, "Since this page was opened nothing has happened to an engine, and no request has failed.");
   const node = el("div", {}, empty, list);
 
   function told(name, data) {

@@ -104,6 +104,12 @@ class Journal:
         if self._freed:
             self._write_soon()
 
+    def decode_is_done(self) -> None:
+        """Gives decode's place back: it has said all that it had to say, and others go on for the request."""
+        self._free(Effect.FREE_DECODE)
+        if self._freed:
+            self._write_soon()
+
     def begin_again(self, route: Route, loads: Mapping[Effect, Load]) -> Sequence[Effect]:
         """`retried`, and the places of the next attempt in place of those of the last one. Returns as `fire` does."""
         effects = self.fire(

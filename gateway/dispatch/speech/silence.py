@@ -42,6 +42,10 @@ class Silence:
         return min(self._bound, OUT_FOR) if self._out else self._bound
 
     @property
+    def is_any_out(self) -> bool:
+        return bool(self._out)
+
+    @property
     def is_code2wavs(self) -> bool:
         """Whether it is Code2Wav's, though the Talker has not told its last frame."""
         return self._told > AHEAD or self._out == {Role.CODE2WAV}

@@ -80,6 +80,11 @@ class Speaking(ABC):
     async def _hear(self) -> None:
         """Takes the sound to its end. Raises SpeechFailed."""
 
+    def _text_is_out(self) -> None:
+        """Decode has said all, and is free for others while this is spoken."""
+        self._speech.text_is_out()
+        self._journal.decode_is_done()
+
     def _begins(self) -> None:
         """The first sound is here."""
         metrics, clock = self._parts.metrics, self._parts.clock

@@ -183,7 +183,10 @@ class Speech:
         made = self._talk is not None and self._talk.ended.done()
         role = Role.CODE2WAV if made or self._silence.is_code2wavs else Role.TALKER
         engine = self._staff[role].id
-        return EngineTimeout(f"engine {engine} was silent for {self._silence.bound:g} s in mid-speech", engine=engine)
+        out = ", and answers no health check" if self._silence.is_any_out else ""
+        return EngineTimeout(
+            f"engine {engine} was silent in mid-speech for more than {self._silence.bound:g} s{out}", engine=engine
+        )
 
     async def _change(self, error: EngineError) -> None:
         """Another engine in the place of the one that failed, or the same for another word. Raises SpeechFailed if

@@ -32,7 +32,7 @@ class Streamed(Speaking):
 
     async def relay(self, engine: Engine, reply: ReplyStream, started: Started, cached_tokens: CachedTokens) -> Ending:
         ending = await relay_stream(engine, reply, self, started, cached_tokens)
-        self._speech.text_is_out()
+        self._text_is_out()
         await self.write(ending.tail)
         self._opened.set()
         if self._stream.opened or not self._hushed:

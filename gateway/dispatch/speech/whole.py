@@ -26,7 +26,7 @@ class Whole(Speaking):
 
     async def relay(self, engine: Engine, reply: ReplyStream, started: Started, cached_tokens: CachedTokens) -> Ending:
         answer = unary_answer(engine.id, await reply.read(), await cached_tokens())
-        self._speech.text_is_out()
+        self._text_is_out()
         told = said(engine.id, answer.body)
         if told.calls_tools:
             await self._hush()

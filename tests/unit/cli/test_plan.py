@@ -9,11 +9,11 @@ from uuid import uuid4
 
 import pytest
 
-from cli.local import folder
 from cli.local.engines import LocalEngine
 from cli.local.hello import hello
 from cli.local.model import Model
 from cli.local.plan import Plan
+from common import scratch
 from common.errors import ConfigurationError
 from gateway.settings import Settings
 
@@ -108,7 +108,7 @@ def test_the_folder_of_a_run_has_room_for_a_sockets_name(monkeypatch: pytest.Mon
     deep.mkdir(parents=True)
     for inside, parent in ((short, short), (deep, Path("/tmp"))):
         monkeypatch.setattr(tempfile, "tempdir", str(inside))
-        made = folder.make()
+        made = scratch.make("duet-up-")
         try:
             assert made.parent == parent
             assert len(f"{made}/{uuid4()}") <= 107

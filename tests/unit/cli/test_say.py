@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cli.main import app
+from cli.say import show
 from cli.speech import Heard
 from common.ports import free_ports
 from tests.unit.cli.openai_server import OpenAIServer, piece, serving, sse
@@ -42,6 +43,19 @@ def test_the_answer_is_streamed_from_the_first_model(server: OpenAIServer) -> No
     body = {"model": "m1", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 256, "stream": True}
     assert server.asked == [("/v1/models", {}), ("/v1/chat/completions", body)]
     assert server.keys == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"), [("a\x1b[2Jb\x00", r"a\x1b[2Jb\x00"), ("é\t\n👩\u200d🚀", "é\t\n👩\u200d🚀"), ("\x9b", r"\x9b")]
+)
+def test_what_would_steer_a_terminal_is_shown_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str, seen: str
+) -> None:
+    """Elsewhere it stays, but for colours and the like, which typer leaves out."""
+    for terminal in (True, False) if "\x1b" not in text else (True,):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)
+        show(iter([text]))
+        assert capsys.readouterr().out == (seen if terminal else text) + "\n"
 
 
 def test_what_flags_ask_for(server: OpenAIServer) -> None:

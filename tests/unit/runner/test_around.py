@@ -108,6 +108,7 @@ from tests.unit.runner.lingering import start
 def main():
     atexit.register(print, "the server's own end", file=sys.stderr)
     print(sys.argv[1:])
+    open(os.path.join(os.environ["VLLM_RPC_BASE_PATH"], "a socket"), "w").close()
     for kind in ("slow", "deaf", "orphan"):
         if "--" + kind in sys.argv: start(kind)
     if "--fail" in sys.argv: leave(ConfigurationError("\\n because"))
