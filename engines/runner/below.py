@@ -36,5 +36,5 @@ def end_all_below() -> None:
 def _is_tracker(process: psutil.Process) -> bool:
     try:
         return any(TRACKER in part for part in process.cmdline())
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+    except psutil.NoSuchProcess:
         return False

@@ -101,14 +101,10 @@ class Journal:
         the next one may be far. Safe to call again."""
         if load := self._beside.pop(engine, None):
             self._give_back(load)
-        if self._freed:
-            self._write_soon()
 
     def decode_is_done(self) -> None:
         """Gives decode's place back: it has said all that it had to say, and others go on for the request."""
         self._free(Effect.FREE_DECODE)
-        if self._freed:
-            self._write_soon()
 
     def begin_again(self, route: Route, loads: Mapping[Effect, Load]) -> Sequence[Effect]:
         """`retried`, and the places of the next attempt in place of those of the last one. Returns as `fire` does."""
@@ -174,6 +170,7 @@ class Journal:
             self._entered.remove(load)  # not written yet: nothing to free there
         else:
             self._freed.append(load)
+            self._write_soon()
         self._on_free(load.engine, load.request_id)
 
     def _write_soon(self) -> None:

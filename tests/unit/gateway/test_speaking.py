@@ -325,6 +325,15 @@ def failures(made: Rig) -> dict[str, float]:
     return {engine.id: made.count("duet_engine_failures_total", engine=engine.id) for engine in engines}
 
 
+async def all_is_heard(made: Rig) -> None:
+    """Where every further Code2Wav gives what is asked of it."""
+    made.client.on("/v1/code2wav", reply=going_on)
+    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
+    sink = await ask(made)
+    assert b"error" not in sink.body
+    assert heard(sink) == PCM
+
+
 def blamed(made: Rig) -> list[str]:
     return [engine for engine, count in failures(made).items() if count]
 
@@ -333,11 +342,7 @@ async def test_a_code2wav_that_breaks_off_once_is_asked_again() -> None:
     made = rig()
     made.client.on("/v1/speech", reply=talked())
     made.client.on("/v1/code2wav", reply=sounded(PCM[:2000], CUT), times=1)
-    made.client.on("/v1/code2wav", reply=going_on)
-    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
-    sink = await ask(made)
-    assert b"error" not in sink.body
-    assert heard(sink) == PCM
+    await all_is_heard(made)
     assert sum(failures(made).values()) == 0
 
 
@@ -356,11 +361,7 @@ async def test_a_code2wav_that_breaks_off_for_want_of_codes_says_so_when_it_is_a
     made.client.on("/v1/speech", reply=talked())
     made.client.on("/v1/code2wav", reply=sounded(PCM[:2000], CUT), times=1)
     made.client.on("/v1/code2wav", reply=json_reply(UNREACHED, status=500), times=1)
-    made.client.on("/v1/code2wav", reply=going_on)
-    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
-    sink = await ask(made)
-    assert b"error" not in sink.body
-    assert heard(sink) == PCM
+    await all_is_heard(made)
     assert blamed(made) == asked_at(made, "/v1/speech")[:1]
 
 
@@ -371,11 +372,7 @@ async def test_codes_that_one_code2wav_does_not_reach_another_may(ended: bool) -
     asyncio.get_running_loop().call_later(2 * SAME_FAULT_WITHIN, gate.set)
     made.client.on("/v1/speech", reply=talked() if ended else talked(gate))
     made.client.on("/v1/code2wav", reply=json_reply(UNREACHED, status=500), times=1)
-    made.client.on("/v1/code2wav", reply=going_on)
-    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
-    sink = await ask(made)
-    assert b"error" not in sink.body
-    assert heard(sink) == PCM
+    await all_is_heard(made)
     assert len(asked_at(made, "/v1/speech")) == 1
     assert blamed(made) == asked_at(made, "/v1/code2wav")[:1]
 
@@ -385,11 +382,7 @@ async def test_codes_that_two_code2wavs_do_not_reach_are_the_talkers_fault() -> 
     made.client.on("/v1/speech", reply=talked(never), times=1)
     made.client.on("/v1/speech", reply=talked())
     made.client.on("/v1/code2wav", reply=json_reply(UNREACHED, status=500), times=2)
-    made.client.on("/v1/code2wav", reply=going_on)
-    made.client.on(leg="decode", reply=text(chunk({"content": "hi"})))
-    sink = await ask(made)
-    assert b"error" not in sink.body
-    assert heard(sink) == PCM
+    await all_is_heard(made)
     assert sorted(blamed(made)) == sorted((asked_at(made, "/v1/speech")[0], asked_at(made, "/v1/code2wav")[0]))
 
 
